@@ -59,7 +59,7 @@ static void matmul_matches_over_awkward_shapes(void **state) {
   for (uint32_t d = DTYPE_BLOCKS, i = 0; d < DTYPE_TILES; d++, i++)
     if (d == DTYPE_Q4_K || all_shapes())
       check_matmul(16 + sizes[i][0], sizes[i][1], 512 + sizes[i][2], (enum dtype)d, false,
-                   i % 2); // more than matvec takes
+                   i % 2);                                      // more than matvec takes
   check_matmul_of(5e-5, 20, 40, 512, DTYPE_Q4_K, false, false); // factors of blocks that f16 has not exactly
 }
 
@@ -263,8 +263,7 @@ static void tiles_are_shared_where_they_are_few(void **state) {
   static const uint32_t sizes[][3] = {{70, 96, 520}, {130, 61, 299}, {70, 304, 168}, {70, 168, 152}};
   for (int i = 0; i < 4 && device->software; i++) {
     struct plan_matmul m;
-    assert_true(plan_matmul_matrix(plan, sizes[i][0], sizes[i][1], sizes[i][2], false, true, &m) && m.parts > 1 &&
-                m.whole);
+    assert_true(plan_matmul_matrix(plan, sizes[i][0], sizes[i][1], sizes[i][2], true, &m) && m.parts > 1 && m.whole);
   }
   list->parts = parts.t;
   check_matmul(70, 96, 520, DTYPE_F16, true, true);
@@ -309,7 +308,7 @@ static void the_profile_counts_outputs_once_and_the_sums_that_are_left(void **st
   const uint32_t numbers = (uint32_t)(plan_matmul_parts_bytes(plan) / sizeof(float));
   struct array parts = activations(1, numbers, DENSE, zeros(numbers));
   list->parts = parts.t;
-  while (plan_matmul_matrix(plan, T, N, K, false, true, &m) && m.groups == m.whole && K < 20000) K += 520;
+  while (plan_matmul_matrix(plan, T, N, K, true, &m) && m.groups == m.whole && K < 20000) K += 520;
   assert_true(m.groups > m.whole);
   const uint64_t sums = (uint64_t)(m.groups - m.whole) * m.tile_t * m.tile_n, tickets = (m.groups - m.whole) / m.parts;
   for (int add = 0; add < 2; add++)

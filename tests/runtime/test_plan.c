@@ -741,7 +741,7 @@ static void matrices_of_other_sides_are_left_alone(void **state) {
     struct plan p = made(&caps);
     const struct plan_products products = products_of(&caps);
     assert_true(p.usable && !p.matrix_m && !p.matrix_conversions);
-    assert_false(plan_matmul_matrix(&products, 512, 512, 512, false, true, &product) ||
+    assert_false(plan_matmul_matrix(&products, 512, 512, 512, true, &product) ||
                  plan_matmul_narrow(&products, 16, 512, 512, &narrow));
     caps.matrix_shapes = 2;
     caps.matrix_shape[1].m = 8, caps.matrix_shape[1].n = 16, caps.matrix_shape[1].k = 16;
@@ -795,7 +795,7 @@ static void tiles_of_matrices_fit_their_device(void **state) {
         struct plan p = made(devices[i]);
         const struct plan_products products = products_of(devices[i]);
         struct plan_matmul m;
-        assert_true(plan_matmul_matrix(&products, T, N, 2048, false, true, &m));
+        assert_true(plan_matmul_matrix(&products, T, N, 2048, true, &m));
         const uint32_t spec[MATMUL_MATRIX_SPECS] = {
             [MATMUL_MATRIX_SPEC_LANES] = m.lanes,       [MATMUL_MATRIX_SPEC_TILE_T] = m.tile_t,
             [MATMUL_MATRIX_SPEC_TILE_N] = m.tile_n,     [MATMUL_MATRIX_SPEC_TILE_K] = m.tile_k,
@@ -827,10 +827,10 @@ static void tiles_of_matrices_fit_their_device(void **state) {
   const struct plan_products products = products_of(&caps_h200);
   const struct plan_products none_products = products_of(&caps_rdna2_radv_bar);
   struct plan_matmul large, small;
-  assert_true(plan_matmul_matrix(&products, 4096, 4096, 4096, false, true, &large) &&
-              plan_matmul_matrix(&products, 64, 2048, 2048, false, true, &small));
+  assert_true(plan_matmul_matrix(&products, 4096, 4096, 4096, true, &large) &&
+              plan_matmul_matrix(&products, 64, 2048, 2048, true, &small));
   assert_true(large.tile_t == 128 && large.tile_n == 128 && small.tile_t * small.tile_n < 128 * 128);
-  assert_false(plan_matmul_matrix(&none_products, 4096, 4096, 4096, false, true, &large));
+  assert_false(plan_matmul_matrix(&none_products, 4096, 4096, 4096, true, &large));
 }
 
 // By how much of the device they fill; what workgroups of one tile leave each other has room.
@@ -844,8 +844,8 @@ static void products_share_tiles_where_these_are_few(void **state) {
     for (uint32_t T = 1; T <= 8192; T = 3 * T / 2 + 1)
       for (uint32_t N = 16; N <= 65536; N *= 4)
         for (uint32_t K = 64; K <= 16384; K *= 4) {
-          assert_true(plan_matmul_matrix(&products, T, N, K, false, true, &m) &&
-                      plan_matmul_matrix(&products, T, N, K, false, false, &alone));
+          assert_true(plan_matmul_matrix(&products, T, N, K, true, &m) &&
+                      plan_matmul_matrix(&products, T, N, K, false, &alone));
           const uint32_t tiles = divide_up(T, m.tile_t) * divide_up(N, m.tile_n), shared = tiles - m.whole;
           assert_true(m.parts >= 1 && m.parts <= products.matrix_parts && m.whole <= tiles && (m.parts > 1 || !shared));
           assert_int_equal(m.groups, m.whole + shared * m.parts);
@@ -864,7 +864,7 @@ static void products_share_tiles_where_these_are_few(void **state) {
                  {512, 11264, 2048, 128, 264, 3}, {512, 2048, 5632, 128, 0, 4},     {1024, 2048, 5632, 128, 0, 2},
                  {2048, 2048, 2048, 128, 256, 1}, {4096, 11264, 2048, 128, 2816, 1}};
   for (size_t i = 0; i < sizeof fastest / sizeof *fastest; i++) {
-    assert_true(plan_matmul_matrix(&h200_products, fastest[i].T, fastest[i].N, fastest[i].K, false, true, &m));
+    assert_true(plan_matmul_matrix(&h200_products, fastest[i].T, fastest[i].N, fastest[i].K, true, &m));
     assert_true(m.tile_t == fastest[i].tile_t && m.whole == fastest[i].whole && m.parts == fastest[i].parts);
   }
 }

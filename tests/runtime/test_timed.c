@@ -18,7 +18,7 @@ static bool product_on_matrices(const struct device_caps *caps, const struct tim
   struct plan_products products;
   struct plan_matmul m;
   plan_products_make(caps, &plan, &products);
-  return plan_matmul_matrix(&products, 512, 2048, 2048, false, true, &m);
+  return plan_matmul_matrix(&products, 512, 2048, 2048, true, &m);
 }
 
 static bool rule_on_matrices(const struct device_caps *caps, const struct timed_choices *timed) {

@@ -251,20 +251,16 @@ static uint64_t choose_parts(const struct plan_products *plan, const struct tile
 
 // Picks the tile with the least estimated time. Tiles are counted in coopmats, so that every shape of coopmat divides
 // them.
-bool plan_matmul_matrix(const struct plan_products *plan, uint32_t T, uint32_t N, uint32_t K, bool blocks, bool split,
+bool plan_matmul_matrix(const struct plan_products *plan, uint32_t T, uint32_t N, uint32_t K, bool split,
                         struct plan_matmul *out) {
   const struct plan *device = plan->device;
-  static const struct tile of_numbers[] = {{2, 2, 4, 4, 1, 138, 100, 2}, {2, 2, 4, 2, 1, 101, 62, 2},
-                                           {2, 2, 2, 2, 2, 107, 76, 2},  {1, 2, 2, 2, 1, 87, 24, 6},
-                                           {1, 1, 2, 2, 1, 87, 22, 6},   {1, 1, 1, 1, 1, 87, 20, 6}};
-  static const struct tile of_blocks[] = {{2, 2, 4, 4, 1, 138, 100, 2}, {2, 2, 4, 2, 1, 90, 52, 3},
-                                          {2, 2, 2, 2, 2, 107, 76, 2},  {1, 2, 2, 2, 1, 87, 24, 6},
-                                          {1, 1, 2, 2, 1, 87, 22, 6},   {1, 1, 1, 1, 1, 87, 20, 6}};
-  const struct tile *tiles = blocks ? of_blocks : of_numbers;
+  static const struct tile tiles[] = {{2, 2, 4, 4, 1, 138, 100, 2}, {2, 2, 4, 2, 1, 101, 62, 2},
+                                      {2, 2, 2, 2, 2, 107, 76, 2},  {1, 2, 2, 2, 1, 87, 24, 6},
+                                      {1, 1, 2, 2, 1, 87, 22, 6},   {1, 1, 1, 1, 1, 87, 20, 6}};
   uint64_t least = UINT64_MAX;
   memset(out, 0, sizeof *out);
   if (!device->matrix_products) return false;
-  for (uint32_t i = 0; i < sizeof of_numbers / sizeof *of_numbers; i++) {
+  for (uint32_t i = 0; i < sizeof tiles / sizeof *tiles; i++) {
     const struct tile *t = &tiles[i];
     struct plan_matmul m = {.across_t = t->across_t, .across_n = t->across_n};
     m.tile_t = m.across_t * t->sub_t * device->matrix_m;

@@ -54,7 +54,7 @@ struct plan_matmul {
 };
 // split: there is a buffer of plan_matmul_parts_bytes() for the partial sums of split tiles. False: the device has no
 // coopmat.
-bool plan_matmul_matrix(const struct plan_products *plan, uint32_t T, uint32_t N, uint32_t K, bool blocks, bool split,
+bool plan_matmul_matrix(const struct plan_products *plan, uint32_t T, uint32_t N, uint32_t K, bool split,
                         struct plan_matmul *out);
 uint64_t plan_matmul_matrix_shared_bytes(const struct plan_matmul *m);
 // That buffer holds a ticket for each split tile, which is zero before and after, then partial sums. 0: tiles are never

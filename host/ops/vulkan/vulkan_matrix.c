@@ -6,8 +6,7 @@ static bool matmul_matrix(struct recorder *c, const struct matrix_product *p) {
   const struct plan *plan = vulkan_plan(c);
   const struct tensor x = p->x, parts = vulkan_list(c)->parts;
   struct plan_matmul m;
-  if (!plan_matmul_matrix(vulkan_products(c), x.rows, p->w.rows, x.cols, dtype_is_tiles(p->w.dtype),
-                          parts.buffer && !dtype_is_tiles(p->w.dtype), &m) ||
+  if (!plan_matmul_matrix(vulkan_products(c), x.rows, p->w.rows, x.cols, parts.buffer, &m) ||
       (p->glu && m.tile_n / m.across_n / plan->matrix_n % 2))
     return false;
   const uint32_t outputs = p->glu ? p->w.rows / 2 : p->w.rows;
