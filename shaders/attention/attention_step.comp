@@ -33,6 +33,7 @@ const uint COLUMNS = D4 < LANES ? D4 : LANES;
 const uint OWN = (D4 + COLUMNS - 1) / COLUMNS; // groups of four columns of an invocation
 const uint ROWS = LANES / COLUMNS;             // 1 where OWN > 1
 const uint BATCH = 8;                          // loads of v, or of the parts' results, in flight
+const uint TURNS = D4 % (4 * SHARE) == 0 ? 4 : 1; // groups of four of a key that an invocation loads at once
 const float LOWEST = -3.402823466e38;          // stands for no key; finite, so that differences are defined
 shared vec4 queries[QUERIES * D4];
 shared vec4 strip[QUERIES * LANES]; // the SHARE partial sums of scores; at the end y
@@ -154,14 +155,19 @@ void main() {
       at[e] = cache_at + (place < args.capacity ? place : place - args.capacity) * step;
     }
     [[unroll]] for (uint i = 0; i < QUERIES * SHARE; i++) score[i] = 0.0;
-    for (uint j0 = 0; j0 < D4; j0 += SHARE) {
-      uint j = j0 + lane % SHARE;
-      if (D4 % SHARE == 0 || j < D4) {
-        vec4 k[SHARE];
-        [[unroll]] for (uint e = 0; e < SHARE; e++) k[e] = key4(at[e], 4 * j);
+    for (uint j0 = 0; j0 < D4; j0 += TURNS * SHARE) {
+      vec4 k[TURNS * SHARE];
+      [[unroll]] for (uint t = 0; t < TURNS; t++) {
+        uint j = j0 + t * SHARE + lane % SHARE;
+        if (D4 % SHARE != 0 && j >= D4) continue;
+        [[unroll]] for (uint e = 0; e < SHARE; e++) k[t * SHARE + e] = key4(at[e], 4 * j);
+      }
+      [[unroll]] for (uint t = 0; t < TURNS; t++) {
+        uint j = j0 + t * SHARE + lane % SHARE;
+        if (D4 % SHARE != 0 && j >= D4) continue;
         [[unroll]] for (uint i = 0; i < QUERIES; i++) {
           vec4 q = queries[i * D4 + j];
-          [[unroll]] for (uint e = 0; e < SHARE; e++) score[i * SHARE + e] += dot(q, k[e]);
+          [[unroll]] for (uint e = 0; e < SHARE; e++) score[i * SHARE + e] += dot(q, k[t * SHARE + e]);
         }
       }
     }

@@ -236,7 +236,8 @@ void main() {
 
 #ifndef EXPERTS
   if (SPLIT != 0 && count > 1) {
-    const uint MATRICES = SUB_T * SUB_N, FOURS = sums[0].length() / 4;
+    const uint MATRICES = SUB_T * SUB_N, FOURS = M * N * ACROSS_T * ACROSS_N / LANES / 4;
+    const uint LOADED = 4; // matrices whose partial sums are loaded together
     uint first = gl_WorkGroupID.x - part - args.whole; // index among the workgroups of split tiles
     uint place = (first + part) * MATRICES * FOURS * LANES + gl_LocalInvocationID.x;
     [[unroll]] for (uint i = 0; i < MATRICES; i++) {
@@ -256,11 +257,14 @@ void main() {
       sums[i] = coopmat<float, gl_ScopeSubgroup, M, N, gl_MatrixUseAccumulator>(0.0);
     for (uint p = first; p < first + count; p++) {
       place = p * MATRICES * FOURS * LANES + gl_LocalInvocationID.x;
-      [[unroll]] for (uint i = 0; i < MATRICES; i++) {
-        [[unroll]] for (uint e = 0; e < FOURS; e++) {
-          vec4 four = parts[place + (i * FOURS + e) * LANES];
-          [[unroll]] for (uint f = 0; f < 4; f++) sums[i][4 * e + f] += four[f];
-        }
+      [[unroll]] for (uint i0 = 0; i0 < MATRICES; i0 += LOADED) {
+        vec4 fours[LOADED * FOURS];
+        [[unroll]] for (uint e = 0; e < LOADED * FOURS; e++)
+          if (i0 + e / FOURS < MATRICES) fours[e] = parts[place + (i0 * FOURS + e) * LANES];
+        [[unroll]] for (uint e = 0; e < LOADED * FOURS; e++)
+          if (i0 + e / FOURS < MATRICES) {
+            [[unroll]] for (uint f = 0; f < 4; f++) sums[i0 + e / FOURS][e % FOURS * 4 + f] += fours[e][f];
+          }
       }
     }
   }

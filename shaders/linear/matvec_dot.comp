@@ -43,6 +43,7 @@ layout(constant_id = MATVEC_DOT_SPEC_LONE) const uint LONE = 0;
 const uint TOKENS = 1, OUTPUTS = ROWS, W_ROWS = ROWS * (1 + GATED);
 const uint TEAM = gl_WorkGroupSize.x / TEAMS, ALL = K / 32, GROUPS = (ALL + TEAM - 1) / TEAM;
 const uint SUBGROUPS = gl_WorkGroupSize.x / WIDTH;
+const bool WHOLE = W_ROWS % AHEAD == 0; // else the last sums of a team are of fewer rows than AHEAD
 const uint PITCH = ALL + 4; // from word w to word w + 1 of all groups. The 4 avoids bank conflicts
 const float MOST = 32512.0;
 shared float partial[SUBGROUPS * W_ROWS];
@@ -197,7 +198,8 @@ void main() {
   group32 w[AHEAD * GROUPS];
 #define FETCH(r, g) load32((first_row + row_of(row, r)) * tiles + (g) / 8, (g) % 8)
 #define GROUP(i) min(own + (i)*TEAM, ALL - 1)
-  [[unroll]] for (uint i = 0; i < AHEAD * GROUPS; i++) w[i] = FETCH(i / GROUPS, GROUP(i % GROUPS));
+  [[unroll]] for (uint i = 0; i < AHEAD * GROUPS; i++)
+    if (i / GROUPS < W_ROWS) w[i] = FETCH(i / GROUPS, GROUP(i % GROUPS));
   if (own < OUTPUTS) fetch(row, own);
   stage(lane, from);
   inputs32 x[GROUPS];
@@ -208,12 +210,13 @@ void main() {
       float sum = 0.0;
       [[unroll]] for (uint i = 0; i < GROUPS; i++) {
         sum += product(w[a * GROUPS + i], x[i]);
-        if (first + AHEAD < W_ROWS) w[a * GROUPS + i] = FETCH(first + AHEAD + a, GROUP(i));
+        if (first + AHEAD + (WHOLE ? 0 : a) < W_ROWS) w[a * GROUPS + i] = FETCH(first + AHEAD + a, GROUP(i));
       }
       sums[a] = sum;
     }
     uint a = add_lanes(sums);
-    if (gl_SubgroupInvocationID < AHEAD) partial[gl_SubgroupID * W_ROWS + place(first + a)] = sums[0];
+    if (gl_SubgroupInvocationID < AHEAD && (WHOLE || first + a < W_ROWS))
+      partial[gl_SubgroupID * W_ROWS + place(first + a)] = sums[0];
   }
   barrier();
   for (uint i = own; i < OUTPUTS; i += TEAM) {

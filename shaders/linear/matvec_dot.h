@@ -9,7 +9,7 @@
 #define MATVEC_DOT_SPEC_K 1     // a multiple of 32
 #define MATVEC_DOT_SPEC_TEAMS 2 // of equally many lanes, whole subgroups
 #define MATVEC_DOT_SPEC_ROWS 3  // outputs of a team
-#define MATVEC_DOT_SPEC_AHEAD 4 // rows of weights loaded at once: 2^n, divides those of a team
+#define MATVEC_DOT_SPEC_AHEAD 4 // rows of weights loaded at once: 2^n
 #define MATVEC_DOT_SPEC_NORM 5    // 1: x is normed
 #define MATVEC_DOT_SPEC_GATED 6   // 1: y = act(gate) * up
 #define MATVEC_DOT_SPEC_FORMAT 7  // weights.glsl

@@ -4,21 +4,22 @@ random_gguf.py FILE [key=value ...] (numpy).
 
 The architecture is qwen35: the gated delta rule, with softmax attention in every N-th layer (interval=N; llama.cpp asserts that
 there is one). The default has about the size of random_model.py's gated_deltanet with use_gate=true. size=0.8b (2b, 4b, 9b,
-27b) gives the shapes of a released Qwen3.5. type is f16, q8_0 or q4_k_m, the mixture of llama.cpp. Other keys: the names in
-`c`. Blocks repeat after a while: only their values are random, not their order."""
+27b, 35b-a3b) gives the shapes of a released Qwen3.5; the last has experts (qwen35moe). type is f16, q8_0 or q4_k_m, the mixture of llama.cpp. tokens=1 writes a tokenizer
+whose tokens have no meaning, for servers. Other keys: the names in `c`. Blocks repeat after a while: only their values are random, not their order."""
 import struct
 import sys
 
 import numpy as np
 
 c = dict(layers=24, width=2048, heads=16, kv=0, dim=0, key_heads=0, value_heads=0, size=0, mlp=5632, vocab=32000, interval=24,
-         rotary=0, tied=0, type="f16")
+         rotary=0, tied=0, experts=0, used=8, tokens=0, type="f16")
 SIZES = {"0.8b": (1024, 24, 3584, 8, 2, 16, 1), "2b": (2048, 24, 6144, 8, 2, 16, 1), "4b": (2560, 32, 9216, 16, 4, 32, 1),
-         "9b": (4096, 32, 12288, 16, 4, 32, 0), "27b": (5120, 64, 17408, 24, 4, 48, 0)}
+         "9b": (4096, 32, 12288, 16, 4, 32, 0), "27b": (5120, 64, 17408, 24, 4, 48, 0), "35b-a3b": (2048, 40, 512, 16, 2, 32, 0)}
 for key, value in (a.split("=") for a in sys.argv[2:]):
     if value in SIZES:
         c.update(zip(("width", "layers", "mlp", "heads", "kv", "value_heads", "tied"), SIZES[value]))
-        c.update(dim=256, key_heads=16, size=128, vocab=248320, interval=4, rotary=64)
+        c.update(dim=256, key_heads=16, size=128, vocab=248320, interval=4, rotary=64,
+                 experts=256 if value == "35b-a3b" else 0)
     else:
         c[key] = value if key == "type" else int(value)
 D, F, V, H, d = c["width"], c["mlp"], c["vocab"], c["heads"], c["dim"] or c["width"] // c["heads"]
@@ -27,24 +28,39 @@ rotary = c["rotary"] or d // 2
 
 
 def string(s):
-    return struct.pack("<Q", len(s)) + s.encode()
+    s = s.encode()
+    return struct.pack("<Q", len(s)) + s
 
 
 def pair(key, value):
     if isinstance(value, str):
         return string(key) + struct.pack("<I", 8) + string(value)
+    if isinstance(value, list) and isinstance(value[0], str):
+        return string(key) + struct.pack("<IIQ", 9, 8, len(value)) + b"".join(string(v) for v in value)
     if isinstance(value, list):
         return string(key) + struct.pack("<IIQ", 9, 5, len(value)) + struct.pack(f"<{len(value)}i", *value)
     return string(key) + (struct.pack("<If", 6, value) if isinstance(value, float) else struct.pack("<II", 4, value))
 
 
-keys = {"general.architecture": "qwen35", "tokenizer.ggml.model": "none"}
-keys.update(("qwen35." + k, v) for k, v in {
+E, arch = c["experts"], "qwen35moe" if c["experts"] else "qwen35"
+keys = {"general.architecture": arch, "tokenizer.ggml.model": "none"}
+if E:
+    keys.update((f"{arch}.expert_{k}", v) for k, v in {"count": E, "used_count": c["used"], "feed_forward_length": F,
+                                                       "shared_feed_forward_length": F}.items())
+keys.update((f"{arch}.{k}", v) for k, v in {
     "block_count": c["layers"], "context_length": 1 << 17, "embedding_length": D, "feed_forward_length": F, "vocab_size": V,
     "attention.head_count": H, "attention.head_count_kv": kv, "attention.key_length": d, "attention.value_length": d,
     "attention.layer_norm_rms_epsilon": 1e-6, "rope.dimension_count": rotary, "rope.dimension_sections": [rotary // 2, 0, 0, 0],
     "rope.freq_base": 1e7, "ssm.conv_kernel": 4, "ssm.inner_size": Hv * dk, "ssm.state_size": dk, "ssm.time_step_rank": Hv,
     "ssm.group_count": Hk, "full_attention_interval": c["interval"]}.items())
+
+if c["tokens"]:
+    plain = [*range(33, 127), *range(161, 173), *range(174, 256)] # bytes that stand for themselves in GPT-2's alphabet
+    others = [b for b in range(256) if b not in plain]
+    letters = [chr(b) for b in plain] + [chr(256 + i) for i in range(len(others))]
+    keys.update({"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "qwen2", "tokenizer.ggml.eos_token_id": V - 1,
+                 "tokenizer.ggml.tokens": letters + ["ab"] + [f"a{i}" for i in range(V - 258)] + ["<end>"],
+                 "tokenizer.ggml.token_type": [1] * (V - 1) + [3], "tokenizer.ggml.merges": ["a b"]})
 
 # Shapes as GGUF has them, the inner dimension first; vectors are f32.
 C = 2 * Hk * dk + Hv * dk
@@ -52,8 +68,12 @@ shapes = {"token_embd.weight": (D, V), "output_norm.weight": (D,)}
 if not c["tied"]:
     shapes["output.weight"] = (D, V)
 for i in range(c["layers"]):
-    layer = {"attn_norm.weight": (D,), "post_attention_norm.weight": (D,), "ffn_gate.weight": (D, F), "ffn_up.weight": (D, F),
-             "ffn_down.weight": (F, D)}
+    layer = {"attn_norm.weight": (D,), "post_attention_norm.weight": (D,)}
+    if E:
+        layer.update({"ffn_gate_inp.weight": (D, E), "ffn_gate_exps.weight": (D, F, E), "ffn_up_exps.weight": (D, F, E),
+                      "ffn_down_exps.weight": (F, D, E), "ffn_gate_inp_shexp.weight": (D,)})
+    layer.update({f"ffn_{part}{'_shexp' if E else ''}.weight": (F, D) if part == "down" else (D, F)
+                  for part in ("gate", "up", "down")})
     if (i + 1) % c["interval"] == 0:
         layer.update({"attn_q.weight": (D, 2 * H * d), "attn_k.weight": (D, kv * d), "attn_v.weight": (D, kv * d),
                       "attn_output.weight": (H * d, D), "attn_q_norm.weight": (d,), "attn_k_norm.weight": (d,)})
@@ -73,7 +93,7 @@ def more_bits(i, n):
 
 
 def type_of(name, shape):
-    if len(shape) == 1 or "conv1d" in name:
+    if len(shape) == 1 or "conv1d" in name or "gate_inp" in name:
         return "f32"
     if c["type"] != "q4_k_m":
         return c["type"]

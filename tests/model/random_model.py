@@ -22,18 +22,19 @@ def write(folder, c, shapes):
     os.makedirs(folder, exist_ok=True)
     with open(os.path.join(folder, "config.json"), "w") as f:
         json.dump(c, f, indent=2)
+    bf16 = lambda x: (x.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+    normal = rng.standard_normal((1 << 24) + 4093, dtype=np.float32)
+    numbers = {scale: bf16(scale * normal) for scale in (0.3, 0.02)}
     with open(os.path.join(folder, "model.safetensors"), "wb") as f:
         f.write(struct.pack("<Q", len(head)) + head)
         for name, shape in shapes.items():
-            left, most = int(np.prod(shape)), 1 << 24
-            scale = 0.3 if "conv1d" in name else 0.02
-            while left:
-                n = min(left, most)
-                x = scale * rng.standard_normal(n, dtype=np.float32)
-                if "norm" in name:
-                    x = np.full(n, 0 if released.is_centred(c, name) else 1, np.float32)
-                f.write((x.view(np.uint32) >> 16).astype(np.uint16).tobytes())
-                left -= n
+            left, x = int(np.prod(shape)), numbers[0.3 if "conv1d" in name else 0.02]
+            if "norm" in name:
+                x = bf16(np.full(left, 0 if released.is_centred(c, name) else 1))
+            while left: # from elsewhere each time, so that matrices differ
+                skip = int(rng.integers(4093)) if len(x) > 1 << 24 else 0
+                f.write(x[skip:skip + min(left, 1 << 24)].data)
+                left -= min(left, 1 << 24)
     print(f"{folder}: {at / 2:,.0f} parameters")
 
 

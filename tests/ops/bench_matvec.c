@@ -25,14 +25,18 @@ static const struct shape {
   bool gated, norm;
   uint32_t N, K; // gated: outputs
 } shapes[] = {
-    {"27b down", DTYPE_Q4_K, false, false, 5120, 17408},       {"0.8b gate, up", DTYPE_Q4_K, true, true, 3584, 1024},
-    {"0.8b down", DTYPE_Q4_K, false, false, 1024, 3584},       {"4b gate, up", DTYPE_Q4_K, true, true, 9216, 2560},
-    {"4b down", DTYPE_Q4_K, false, false, 2560, 9216},         {"9b down of 6", DTYPE_Q6_K, false, false, 4096, 12288},
-    {"9b gate, up of 8", DTYPE_Q8_0, true, true, 12288, 4096}, {"9b head", DTYPE_Q6_K, false, true, 248320, 4096},
-    {"9b in of 5", DTYPE_Q5_K, false, true, 12352, 4096},      {"0.8b in of 8", DTYPE_Q8_0, false, true, 8256, 1024},
-    {"0.8b head", DTYPE_Q6_K, false, true, 248320, 1024},      {"9b gate, up", DTYPE_Q4_K, true, true, 12288, 4096},
-    {"9b down", DTYPE_Q4_K, false, false, 4096, 12288},        {"9b o", DTYPE_Q4_K, false, false, 4096, 4096},
-    {"27b gate, up", DTYPE_Q4_K, true, true, 17408, 5120}};
+    {"27b down", DTYPE_Q4_K, false, false, 5120, 17408},     {"27b down of 6", DTYPE_Q6_K, false, false, 5120, 17408},
+    {"4b o", DTYPE_Q4_K, false, false, 2560, 4096},          {"4b down", DTYPE_Q4_K, false, false, 2560, 9216},
+    {"27b qkv of 6", DTYPE_Q6_K, false, true, 10240, 5120},  {"27b o", DTYPE_Q4_K, false, false, 5120, 6144},
+    {"9b down", DTYPE_Q4_K, false, false, 4096, 12288},      {"9b o", DTYPE_Q4_K, false, false, 4096, 4096},
+    {"9b down of 8", DTYPE_Q8_0, false, false, 4096, 12288}, {"9b gate, up of 8", DTYPE_Q8_0, true, true, 12288, 4096},
+    {"4b in", DTYPE_Q4_K, false, true, 12352, 2560},         {"4b gate, up", DTYPE_Q4_K, true, true, 9216, 2560},
+    {"9b in of 8", DTYPE_Q8_0, false, true, 12352, 4096},    {"9b qkv of 6", DTYPE_Q6_K, false, true, 8192, 4096},
+    {"27b in", DTYPE_Q4_K, false, true, 16480, 5120},        {"27b gate, up", DTYPE_Q4_K, true, true, 17408, 5120},
+    {"9b gate, up", DTYPE_Q4_K, true, true, 12288, 4096},    {"9b head", DTYPE_Q6_K, false, true, 248320, 4096},
+    {"9b o of 8", DTYPE_Q8_0, false, false, 4096, 4096},     {"0.8b gate, up", DTYPE_Q4_K, true, true, 3584, 1024},
+    {"0.8b down", DTYPE_Q4_K, false, false, 1024, 3584},     {"0.8b in of 8", DTYPE_Q8_0, false, true, 8256, 1024},
+    {"0.8b head", DTYPE_Q6_K, false, true, 248320, 1024},    {"9b in of 5", DTYPE_Q5_K, false, true, 12352, 4096}};
 
 // What can be chosen.
 enum { LANES, ROWS, AHEAD, GROUPS, CHOICES };
@@ -97,7 +101,7 @@ static uint32_t teams_of(const struct shape *s, const struct choice *c) { return
 
 static bool fits(const struct shape *s, const struct choice *c) {
   const uint32_t teams = teams_of(s, c), rows = c->n[ROWS], of = s->gated ? 2 : 1;
-  if (!teams || !rows || rows % c->n[AHEAD] || rows % of || c->n[AHEAD] > rows) return false;
+  if (!teams || !rows || rows % of || c->n[AHEAD] > rows) return false;
   const uint32_t lanes = teams * team_of(s, c);
   const uint64_t shared = 4 * (17ull * (s->K / 32 + 4) + (uint64_t)lanes / device_plan()->subgroup_width * (rows + 1));
   return lanes <= device_plan()->most_lanes && shared <= device_plan()->shared_bytes;
@@ -188,23 +192,21 @@ static double time_choice(const struct shape *s, const struct choice *c, const c
 
 // ---------------------------------------------------------------- a shape
 
-// Rows of a team with which so many workgroups fall to each processor, a multiple of what is loaded ahead.
+// Rows of a team with which so many workgroups fall to each processor.
 static uint32_t rows_for(const struct shape *s, const struct choice *c, double each) {
   const uint32_t of = s->gated ? 2 : 1, teams = teams_of(s, c);
   if (!teams) return 0;
   const double exact = (double)s->N * of / (teams * each * device_plan()->processors);
-  const uint32_t unit = c->n[AHEAD] % of ? c->n[AHEAD] * of : c->n[AHEAD];
-  const uint32_t rows = (uint32_t)ceil(exact / unit) * unit;
-  return rows;
+  return (uint32_t)ceil(exact / of) * of;
 }
 
 static bool time_is_up(void) { return platform_clock_ns() > ends_ns; }
 
 // From a start to the best neighbour along each list, until none is better or the shape's time is up.
 static void sweep_shape(const struct shape *s, uint64_t until) {
-  static const uint32_t lanes[] = {1024, 512, 768}, aheads[] = {2, 1, 4};
+  static const uint32_t lanes[] = {1024, 768, 640, 512}, aheads[] = {2, 1, 4}, groups[] = {1, 2};
   static const double each[] = {1, 2, 3, 4};
-  static const size_t counts[CHOICES] = {3, 4, 3, 1};
+  static const size_t counts[CHOICES] = {4, 4, 3, 2};
   struct plan_dot own;
   const uint32_t rows = s->N * (s->gated ? 2 : 1);
   const uint64_t bytes = dtype_bytes(dtype_tiled(s->dtype), rows * weight_stride(dtype_tiled(s->dtype), s->K));
@@ -227,6 +229,7 @@ static void sweep_shape(const struct shape *s, uint64_t until) {
         if (d == LANES) c.n[d] = lanes[i];
         if (d == ROWS) e = each[i];
         if (d == AHEAD) c.n[d] = aheads[i];
+        if (d == GROUPS) c.n[d] = groups[i];
         c.n[ROWS] = rows_for(s, &c, e);
         if (!fits(s, &c)) continue;
         c.n[LANES] = teams_of(s, &c) * team_of(s, &c);

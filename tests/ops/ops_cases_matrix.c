@@ -20,9 +20,12 @@ static double rounded(enum dtype dtype, double weight) {
   return dtype_is_tiles(dtype) ? (double)f16_to_f32(f32_to_f16((float)weight)) : weight;
 }
 
-static void check_matmul(uint32_t T, uint32_t N, uint32_t K, enum dtype dtype, bool bias, bool add) {
+// of: the size of a weight.
+static void check_matmul_of(double of, uint32_t T, uint32_t N, uint32_t K, enum dtype dtype, bool bias, bool add) {
+  double *values = normals((size_t)N * K);
+  for (size_t i = 0; i < (size_t)N * K; i++) values[i] *= of;
   struct array x = activations(T, K, K + T % 3, normals((size_t)T * K));
-  struct array w = weights(dtype, N, K, (uint32_t)weight_stride(dtype, K + 8 * (T % 2)), normals((size_t)N * K));
+  struct array w = weights(dtype, N, K, (uint32_t)weight_stride(dtype, K + 8 * (T % 2)), values);
   struct array b = weights(DTYPE_F32, 1, N, DENSE, normals(N));
   struct array y = activations(T, N, N + 5 * (K % 2), normals((size_t)T * N));
   begin();
@@ -41,6 +44,10 @@ static void check_matmul(uint32_t T, uint32_t N, uint32_t K, enum dtype dtype, b
                read_values(&y), want, (size_t)T * N, CLOSE);
 }
 
+static void check_matmul(uint32_t T, uint32_t N, uint32_t K, enum dtype dtype, bool bias, bool add) {
+  check_matmul_of(1, T, N, K, dtype, bias, add);
+}
+
 static void matmul_matches_over_awkward_shapes(void **state) {
   seed(1);
   static const uint32_t sizes[][3] = {{130, 260, 96}, {17, 130, 65}, {8, 1, 1},     {9, 7, 3},     {16, 64, 64},
@@ -52,7 +59,8 @@ static void matmul_matches_over_awkward_shapes(void **state) {
   for (uint32_t d = DTYPE_BLOCKS, i = 0; d < DTYPE_TILES; d++, i++)
     if (d == DTYPE_Q4_K || all_shapes())
       check_matmul(16 + sizes[i][0], sizes[i][1], 512 + sizes[i][2], (enum dtype)d, false,
-                   i % 2); // more than matvec takes
+                   i % 2);                                      // more than matvec takes
+  check_matmul_of(5e-5, 20, 40, 512, DTYPE_Q4_K, false, false); // factors of blocks that f16 has not exactly
 }
 
 // Inputs in f16 and sizes for which subgroups share K; what follows the tokens must not be seen.
@@ -186,6 +194,8 @@ static void one_tokens_products_with_tiles_are_sums_of_integers(void **state) {
       check_dots(2 * sizes[i][0], K, d, true);
     }
   check_conv(1, 4, 5, 48, 70, 256, DTYPE_Q4_K);
+  check_conv(1, 4, 5, 48, 200, 256, DTYPE_Q4_K);   // of the first part
+  check_conv(1, 3, 100, 48, 200, 256, DTYPE_Q4_K); // of both
   *plan = own;
 }
 
@@ -408,7 +418,7 @@ static void norms_of_streams_are_made_by_the_products_around_them(void **state) 
 
 // Single tokens of B sequences: N outputs, of which C from `from` on are channels.
 static void check_conv(uint32_t B, uint32_t W, uint32_t from, uint32_t C, uint32_t N, uint32_t K, enum dtype dtype) {
-  enum { MOST = 51 };
+  enum { MOST = 51, PART = 128 }; // one sequence's weights of more rows are two matrices
   const uint32_t old = (W - 1) * C, slots = B + 2;
   struct sequence s[MOST];
   uint32_t T = 0;
@@ -426,6 +436,8 @@ static void check_conv(uint32_t B, uint32_t W, uint32_t from, uint32_t C, uint32
   const struct tensor h = oplist_value(list, T, K), product = oplist_value(list, T, N);
   oplist_bind(list, product, p.t);
   op_norm(list, h, x.t, ones.t, ABSENT, 1e-5f);
+  const struct tensor parts[] = {tensor_rows(w.t, 0, min32(N, PART)), tensor_rows(w.t, PART, N - PART)};
+  if (B == 1 && N > PART) w.t.mixed = parts;
   op_linear(list, product, h, w.t, W % 2 ? b.t : ABSENT);
   op_conv(list, &(struct conv){.y = y.t,
                                .history = old ? history.t : ABSENT,

@@ -27,6 +27,7 @@ static const char help[] =
     "  --same N           instead: N tokens of one text alone and beside the other clients, compared\n"
     "  --turns LIST       instead: the first token of the next turn behind so many tokens, such as 1000,100000\n"
     "  --resend           --turns sends all tokens again instead of previous_response_id\n"
+    "  --more N           tokens that each of these turns adds (1)\n"
     "  --tries N          of --turns and --same (11)\n"
     "  --vocabulary N     tokens of prompts are drawn below this (4000)\n";
 
@@ -37,7 +38,7 @@ struct values {
 
 struct load {
   struct target target;
-  uint32_t clients, tokens, begin, prompt, same, tries, vocabulary;
+  uint32_t clients, tokens, begin, prompt, same, more, tries, vocabulary;
   double seconds, every;
   size_t lengths[MOST_LENGTHS], length_count;
   bool resend;
@@ -276,7 +277,7 @@ static json_t *run_turn(struct load *l, size_t length) {
   stream_close(s);
   l->prompts.count = 0;
   for (uint32_t i = 0; i < l->tries && good; ++i) {
-    json_t *more = draw_tokens(l, 1);
+    json_t *more = draw_tokens(l, l->more);
     json_array_extend(history, more);
     json_t *body = body_of(l->resend ? json_deep_copy(history) : json_incref(more), 1, 1, l->resend);
     json_decref(more);
@@ -326,16 +327,16 @@ int main(int argc, char **argv) {
                           .tokens = 4000,
                           .begin = 16,
                           .every = 1,
+                          .more = 1,
                           .tries = 11,
                           .vocabulary = 4000,
                           .random = 1,
                           .target = {.host = "127.0.0.1"}};
   static const struct option options[] = {
-      {"host", 1, NULL, 'H'},    {"key", 1, NULL, 'k'},        {"clients", 1, NULL, 'c'},
-      {"seconds", 1, NULL, 's'}, {"tokens", 1, NULL, 'n'},     {"begin", 1, NULL, 'b'},
-      {"prompt", 1, NULL, 'p'},  {"every", 1, NULL, 'e'},      {"same", 1, NULL, 'S'},
-      {"turns", 1, NULL, 't'},   {"resend", 0, NULL, 'r'},     {"tries", 1, NULL, 'T'},
-      {"help", 0, NULL, 'h'},    {"vocabulary", 1, NULL, 'v'}, {0}};
+      {"host", 1, NULL, 'H'},   {"key", 1, NULL, 'k'},   {"clients", 1, NULL, 'c'},    {"seconds", 1, NULL, 's'},
+      {"tokens", 1, NULL, 'n'}, {"begin", 1, NULL, 'b'}, {"prompt", 1, NULL, 'p'},     {"every", 1, NULL, 'e'},
+      {"same", 1, NULL, 'S'},   {"turns", 1, NULL, 't'}, {"resend", 0, NULL, 'r'},     {"tries", 1, NULL, 'T'},
+      {"more", 1, NULL, 'm'},   {"help", 0, NULL, 'h'},  {"vocabulary", 1, NULL, 'v'}, {0}};
   for (int c; (c = getopt_long(argc, argv, "h", options, NULL)) != -1;) switch (c) {
     case 'H': l.target.host = optarg; break;
     case 'k': l.target.key = optarg; break;
@@ -348,6 +349,7 @@ int main(int argc, char **argv) {
     case 'S': l.same = whole(optarg, 1, 1 << 20); break;
     case 't': lengths(&l, optarg); break;
     case 'r': l.resend = true; break;
+    case 'm': l.more = whole(optarg, 1, 1 << 20); break;
     case 'T': l.tries = whole(optarg, 1, 10000); break;
     case 'v': l.vocabulary = whole(optarg, FIRST_TOKEN + 1, 1 << 30); break;
     case 'h': fputs(help, stdout); return 0;

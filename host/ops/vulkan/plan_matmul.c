@@ -138,14 +138,13 @@ bool plan_dot(const struct plan_products *plan, uint32_t K, uint32_t N, bool gat
   const uint32_t team = (uint32_t)round_up(divide_up(all, groups), width);
   if (team > most) return false;
   *out = (struct plan_dot){.teams = groups > 1 ? 1 : most / team, .ahead = plan->dot_ahead};
-  while (out->teams > 1 && N < out->teams * out->ahead * device->processors) out->teams /= 2;
+  while (out->teams > 1 && N < out->teams * out->ahead * (device->processors - device->processors / 8)) out->teams /= 2;
   while (out->ahead > halves && N < out->teams * out->ahead * device->processors) out->ahead /= 2;
   out->lanes = out->teams * team;
   for (uint32_t turns = 1;; turns++) {
     const uint32_t fair = divide_up(divide_up(N, out->teams), device->processors * turns);
     const uint32_t each = plan->dot_rows ? plan->dot_rows : fair;
-    const uint32_t rows = (uint32_t)round_up(each, out->ahead > halves ? out->ahead : halves);
-    out->rows = rows / halves;
+    out->rows = (uint32_t)round_up(each, halves) / halves;
     if (each <= ROWS_MOST && dot_shared_bytes(out, all, width, gated) <= device->shared_bytes) return true;
     if (each == 1 || plan->dot_rows) return false;
   }

@@ -175,12 +175,32 @@ static bool one_row_of_tiles(struct recorder *c, const struct fused *f, struct t
   return true;
 }
 
+// The product with `part`, rows of w from *first on. One row's outputs are bound by themselves, and without a
+// convolution of others, so that parts do not wait for each other. *first is then 0.
+static struct fused part_of(const struct fused *f, struct tensor part, uint32_t *first, struct linear_conv *conv) {
+  struct fused p = *f;
+  if (f->in.x.rows > 1 || part.rows == f->w.rows || *first * sizeof(float) % TENSOR_ALIGN) return p;
+  p.y = tensor_cols(f->y, *first, part.rows);
+  if (f->bias.buffer) p.bias = tensor_cols(f->bias, *first, part.rows);
+  if (f->conv) {
+    *conv = *f->conv;
+    conv->from -= *first; // wraps where the part's rows are behind: the kernel's sum wraps back
+    const bool any = *first < f->conv->from + f->conv->conv->a.C && f->conv->from < *first + part.rows;
+    p.conv = any ? conv : NULL;
+  }
+  *first = 0;
+  return p;
+}
+
 static void few_rows(struct recorder *c, const struct fused *f) {
   assert(f->in.x.cols == f->w.cols && f->w.stride % 8 == 0 && (!f->glu || is_whole(c, f->w)));
   struct tensor part;
   for (uint32_t first = 0; first < f->w.rows; first += part.rows) {
+    struct linear_conv conv;
+    uint32_t row = first;
     part = part_at(c, f->w, first);
-    if (!one_row_of_tiles(c, f, part, first)) few_rows_part(c, f, part, first);
+    const struct fused p = part_of(f, part, &row, &conv);
+    if (!one_row_of_tiles(c, &p, part, row)) few_rows_part(c, &p, part, row);
   }
 }
 
