@@ -65,7 +65,7 @@
 #define RULE_MATRIX_STATES_SPECS 8
 #define RULE_MATRIX_REVERSE_SPECS 8
 #define RULE_MATRIX_SPEC_GATED 8 // of grads
-#define RULE_MATRIX_SPEC_WHOLE 9 // of grads; 1: a whole block's gradients of q and k are made of whole tiles
+#define RULE_MATRIX_SPEC_WHOLE 9 // of grads; 1: N is 1, Dk and Dv are DK and DV, and rows of dqkv begin at multiples of 4
 #define RULE_MATRIX_SPEC_SPLIT 10 // of grads: parts of a block's steps, which divide its tiles and the subgroups
 #define RULE_MATRIX_GRADS_SPECS 11
 struct rule_matrix_args {

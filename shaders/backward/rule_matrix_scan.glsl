@@ -123,7 +123,7 @@ void put_own() {
   }
 }
 
-// Writes the tile in `own` to rows; all lanes have stored it.
+// Writes the tile in `own` to rows. It comes late, so that nobody waits for the tile to be stored.
 void write_own(uint chunk, uint to) {
   subgroup_barrier();
   [[unroll]] for (uint n = 0; n < O_EACH; n++) {
@@ -176,17 +176,24 @@ void copy_state(SUM S[TILES_K][TILES]) {
 
 // state^T K^T, (WIDTH, steps)
 void times_keys(SUM S[TILES_K][TILES], uint turn, out SUM U[TILES_C][TILES]) {
+  SUM odd[TILES_C][TILES]; // two chains of products, for each waits for the one before
   [[unroll]] for (uint j = 0; j < TILES_C; j++)
-    [[unroll]] for (uint r = 0; r < TILES; r++) U[j][r] = SUM(0.0);
+    [[unroll]] for (uint r = 0; r < TILES; r++) U[j][r] = odd[j][r] = SUM(0.0);
   [[unroll]] for (uint x = 0; x < TILES_K; x++) {
     LEFT s[TILES];
     state_operand(S, x, s);
     [[unroll]] for (uint j = 0; j < TILES_C; j++) {
       RIGHT k;
       coopMatLoad(k, keys, turn * KEYS + j * TILE * K_PITCH + x * T8, K_PITCH, BY_COLUMNS);
-      [[unroll]] for (uint r = 0; r < TILES; r++) U[j][r] = coopMatMulAdd(s[r], k, U[j][r]);
+      [[unroll]] for (uint r = 0; r < TILES; r++)
+        if (x % 2 == 0)
+          U[j][r] = coopMatMulAdd(s[r], k, U[j][r]);
+        else
+          odd[j][r] = coopMatMulAdd(s[r], k, odd[j][r]);
     }
   }
+  [[unroll]] for (uint j = 0; j < TILES_C; j++)
+    [[unroll]] for (uint r = 0; r < TILES; r++) U[j][r] = U[j][r] + odd[j][r];
 }
 
 // One row of fades in all rows of a tile. set 0: to the step, 1: from the step to the end, 2: of the query.

@@ -49,7 +49,7 @@ static void gates(struct walk *w, const struct chunks_call *v) {
   struct rule_matrix_args args = v->args;
   args.beta_stride = op->beta.stride;
   args.g_stride = op->g.stride;
-  const uint32_t spec[RULE_MATRIX_GATES_SPECS] = {[RULE_MATRIX_SPEC_LANES] = 32,
+  const uint32_t spec[RULE_MATRIX_GATES_SPECS] = {[RULE_MATRIX_SPEC_LANES] = vulkan_plan(w->c)->block_lanes,
                                                   [RULE_MATRIX_SPEC_BLOCK] = v->p.block,
                                                   [RULE_MATRIX_SPEC_N] = op->a.n};
   const struct binding bindings[RULE_MATRIX_GATES_BINDINGS] = {
@@ -57,7 +57,7 @@ static void gates(struct walk *w, const struct chunks_call *v) {
       [RULE_MATRIX_GATES_WHOLE] = bound(v, v->whole),   [RULE_MATRIX_GATES_BETA] = bound(v, op->beta),
       [RULE_MATRIX_GATES_G] = bound(v, op->a.gated ? op->g : op->qkv)};
   back_dispatch(w, BACKWARD_rule_matrix_gates, spec, bindings, &args,
-                (struct grid){divide_up(args.Hv, 32), args.blocks, 1}, 4ull * v->steps * args.Hv);
+                (struct grid){args.blocks, 1, 1}, 4ull * v->steps * args.Hv);
 }
 
 static void pack(struct walk *w, const struct chunks_call *v) {
@@ -78,7 +78,7 @@ static void pack(struct walk *w, const struct chunks_call *v) {
       [RULE_MATRIX_GATES] = bound(v, v->gates),      [RULE_MATRIX_PACK_QKV] = bound(v, op->qkv),
       [RULE_MATRIX_PACK_DO] = bound(v, d_o),         [RULE_MATRIX_PACK_DSTATE] = bound(v, dstate)};
   back_dispatch(w, BACKWARD_rule_matrix_pack, spec, bindings, &args,
-                (struct grid){max32(args.H, args.Hv), args.blocks, 1}, (uint64_t)v->steps * v->rows.cols);
+                (struct grid){args.H + args.Hv, args.blocks, 1}, (uint64_t)v->steps * v->rows.cols);
 }
 
 // The steps as one sequence of n = 1, whose padding has beta 0.
@@ -152,7 +152,8 @@ static void grads(struct walk *w, const struct chunks_call *v) {
   args.g_stride = dg.stride;
   scan_spec(w, v, v->p.grads, spec);
   spec[RULE_MATRIX_SPEC_GATED] = op->a.gated;
-  spec[RULE_MATRIX_SPEC_WHOLE] = op->a.n == 1 && args.Dk == v->p.Dk;
+  spec[RULE_MATRIX_SPEC_WHOLE] =
+      op->a.n == 1 && args.Dk == v->p.Dk && args.Dv == v->p.Dv && dqkv.stride % 4 == 0 && dqkv.offset % 16 == 0;
   spec[RULE_MATRIX_SPEC_SPLIT] = v->p.split;
   const struct binding bindings[RULE_MATRIX_GRADS_BINDINGS] = {
       [RULE_MATRIX_ROWS] = bound(v, v->rows),        [RULE_MATRIX_SEQUENCES] = bound(v, op->sequences),
