@@ -34,7 +34,7 @@ layout(constant_id = RULE_MATRIX_SPEC_WHOLE) const uint WHOLE = 1;
 layout(constant_id = RULE_MATRIX_SPEC_SPLIT) const uint SPLIT = 1;
 layout(set = 0, binding = RULE_MATRIX_ROWS) readonly buffer rows_block { uvec4 rows[]; };
 layout(set = 0, binding = RULE_MATRIX_ROWS) readonly buffer rows2_block { uvec2 rows2[]; };
-layout(set = 0, binding = RULE_MATRIX_GATES) restrict readonly buffer gates_block { float gates[]; };
+layout(set = 0, binding = RULE_MATRIX_GRADS_GATES) restrict readonly buffer gates_block { float gates[]; };
 layout(set = 0, binding = RULE_MATRIX_STATES) restrict readonly buffer states_block { uvec4 states[]; };
 layout(set = 0, binding = RULE_MATRIX_GRADS_DQKV) buffer dqkv_block { float dqkv[]; };
 layout(set = 0, binding = RULE_MATRIX_GRADS_DQKV) buffer dqkv4_block { vec4 dqkv4[]; };

@@ -17,6 +17,7 @@
 #include "rule_matrix.h"
 const uint KEY_SETS = 2; // K, Q
 #include "rule_matrix_scan.glsl"
+layout(set = 0, binding = RULE_MATRIX_REVERSE_GATES) restrict readonly buffer gates_block { float gates[]; };
 layout(set = 0, binding = RULE_MATRIX_REVERSE_DSTATE) restrict buffer dstate_block { float dstate[]; };
 LOAD_TILE(load_tile, dstate)
 
