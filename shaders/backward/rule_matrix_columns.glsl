@@ -23,23 +23,28 @@ void stage(uint from, uint round) {
   barrier();
 }
 
-// Adds a tile to a gradient of keys or queries, whose row begins at from + m step columns from the token's.
-void add_tile(SUM x, uint i, uint column, uint from, uint step, const bool last) {
+// Adds tiles from i0 on to a gradient of keys or queries, whose row begins at from + m step columns from the token's.
+// All loads come before all stores, since the compiler cannot reorder them.
+void add_tiles(SUM x[TILES_EACH], uint i0, uint column, uint from, uint step, const bool last) {
   if (WHOLE != 0 && step0 + BLOCK <= seq.T) {
-    const uint at = (seq.row + step0 + i * TILE) * args.qkv_stride + from + column;
-    SUM old;
-    coopMatLoad(old, dqkv, at, args.qkv_stride, BY_ROWS);
-    coopMatStore(old + by * x, dqkv, at, args.qkv_stride, BY_ROWS);
+    const uint at = (seq.row + step0 + i0 * TILE) * args.qkv_stride + from + column;
+    SUM old[TILES_EACH];
+    [[unroll]] for (uint i = 0; i < TILES_EACH; i++)
+      coopMatLoad(old[i], dqkv, at + i * TILE * args.qkv_stride, args.qkv_stride, BY_ROWS);
+    [[unroll]] for (uint i = 0; i < TILES_EACH; i++)
+      coopMatStore(old[i] + by * x[i], dqkv, at + i * TILE * args.qkv_stride, args.qkv_stride, BY_ROWS);
     return;
   }
-  subgroup_barrier();
-  coopMatStore(x, pool, part, A_PITCH, BY_ROWS);
-  subgroup_barrier();
-  for (uint e = lane; e < TILE * TILE; e += SUBGROUP) {
-    const uint s = step0 + i * TILE + e / TILE, t = s / N, m = s % N;
-    if (t < seq.T && column + e % TILE < args.Dk && (!last || m == N - 1))
-      dqkv[(seq.row + t) * args.qkv_stride + from + m * step + column + e % TILE] +=
-          by * number(part + e / TILE * A_PITCH, e % TILE);
+  [[unroll]] for (uint i = 0; i < TILES_EACH; i++) {
+    subgroup_barrier();
+    coopMatStore(x[i], pool, part, A_PITCH, BY_ROWS);
+    subgroup_barrier();
+    for (uint e = lane; e < TILE * TILE; e += SUBGROUP) {
+      const uint s = step0 + (i0 + i) * TILE + e / TILE, t = s / N, m = s % N;
+      if (t < seq.T && column + e % TILE < args.Dk && (!last || m == N - 1))
+        dqkv[(seq.row + t) * args.qkv_stride + from + m * step + column + e % TILE] +=
+            by * number(part + e / TILE * A_PITCH, e % TILE);
+    }
   }
 }
 
@@ -137,9 +142,8 @@ void columns(uint round, uint state, uint key_head, float factor) {
   }
   barrier(); // the queries have been read
   const uint keys = args.H * args.Dk;
-  if (has)
-    [[unroll]] for (uint i = 0; i < TILES_EACH; i++) {
-      add_tile(dq[i], i0 + i, column, key_head * args.Dk, 0, true);
-      add_tile(dk[i], i0 + i, column, keys + key_head * args.Dk, keys, false);
-    }
+  if (has) {
+    add_tiles(dq, i0, column, key_head * args.Dk, 0, true);
+    add_tiles(dk, i0, column, keys + key_head * args.Dk, keys, false);
+  }
 }

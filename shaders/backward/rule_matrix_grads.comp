@@ -33,10 +33,11 @@ layout(constant_id = RULE_MATRIX_SPEC_GATED) const uint GATED = 1;
 layout(constant_id = RULE_MATRIX_SPEC_WHOLE) const uint WHOLE = 1;
 layout(constant_id = RULE_MATRIX_SPEC_SPLIT) const uint SPLIT = 1;
 layout(set = 0, binding = RULE_MATRIX_ROWS) readonly buffer rows_block { uvec4 rows[]; };
-layout(set = 0, binding = RULE_MATRIX_ROWS) readonly buffer words_block { uint words[]; }; // two elements
-layout(set = 0, binding = RULE_MATRIX_GATES) restrict readonly buffer gates_block { float gates[]; };
+layout(set = 0, binding = RULE_MATRIX_ROWS) readonly buffer rows2_block { uvec2 rows2[]; };
+layout(set = 0, binding = RULE_MATRIX_GRADS_GATES) restrict readonly buffer gates_block { float gates[]; };
 layout(set = 0, binding = RULE_MATRIX_STATES) restrict readonly buffer states_block { uvec4 states[]; };
-layout(set = 0, binding = RULE_MATRIX_GRADS_DQKV) restrict buffer dqkv_block { float dqkv[]; };
+layout(set = 0, binding = RULE_MATRIX_GRADS_DQKV) buffer dqkv_block { float dqkv[]; };
+layout(set = 0, binding = RULE_MATRIX_GRADS_DQKV) buffer dqkv4_block { vec4 dqkv4[]; };
 layout(set = 0, binding = RULE_MATRIX_GRADS_DBETA) restrict buffer dbeta_block { float dbeta[]; };
 layout(set = 0, binding = RULE_MATRIX_GRADS_DG) restrict buffer dg_block { float dg[]; };
 #include "rule_matrix_block.glsl"
@@ -119,12 +120,27 @@ void make_decays() {
 
 void add_values(uint head) {
   const uint v_from = (1 + N) * args.H * args.Dk + head * args.Dv;
-  for (uint i = stager; i < BLOCK * DV / 2; i += LANES) {
-    const uint r = i / (DV / 2), c = i % (DV / 2) * 2, t = (step0 + r) / N, m = (step0 + r) % N;
-    const vec2 z = by * unpackHalf2x16(words[(z_at + r * row8) * 4 + c / 2]);
-    const uint to = (seq.row + t) * args.qkv_stride + v_from + m * args.Hv * args.Dv + c;
-    if (t < seq.T && c < args.Dv) dqkv[to] += z.x;
-    if (t < seq.T && c + 1 < args.Dv) dqkv[to + 1] += z.y;
+  if (WHOLE != 0 && step0 + BLOCK <= seq.T) { // all loads, then all stores, since the compiler cannot reorder them
+    const uint EACH = (BLOCK * DV / 4 + LANES - 1) / LANES;
+    vec4 old[EACH];
+    uvec2 z[EACH];
+    [[unroll]] for (uint n = 0; n < EACH; n++) {
+      const uint i = min(n * LANES + stager, BLOCK * DV / 4 - 1), r = i / (DV / 4), c = i % (DV / 4);
+      z[n] = rows2[(z_at + r * row8) * 2 + c];
+      old[n] = dqkv4[((seq.row + step0 + r) * args.qkv_stride + v_from) / 4 + c];
+    }
+    [[unroll]] for (uint n = 0; n < EACH; n++) {
+      const uint i = n * LANES + stager, r = i / (DV / 4), c = i % (DV / 4);
+      const vec4 x = vec4(unpackHalf2x16(z[n].x), unpackHalf2x16(z[n].y));
+      if (i < BLOCK * DV / 4) dqkv4[((seq.row + step0 + r) * args.qkv_stride + v_from) / 4 + c] = old[n] + by * x;
+    }
+    return;
+  }
+  for (uint i = stager; i < BLOCK * DV; i += LANES) {
+    const uint r = i / DV, c = i % DV, t = (step0 + r) / N, m = (step0 + r) % N;
+    const vec2 z = unpackHalf2x16(rows2[(z_at + r * row8) * 2 + c / 4][c / 2 % 2]);
+    if (t < seq.T && c < args.Dv)
+      dqkv[(seq.row + t) * args.qkv_stride + v_from + m * args.Hv * args.Dv + c] += by * z[c % 2];
   }
 }
 

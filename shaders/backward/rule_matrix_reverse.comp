@@ -17,6 +17,7 @@
 #include "rule_matrix.h"
 const uint KEY_SETS = 2; // K, Q
 #include "rule_matrix_scan.glsl"
+layout(set = 0, binding = RULE_MATRIX_REVERSE_GATES) restrict readonly buffer gates_block { float gates[]; };
 layout(set = 0, binding = RULE_MATRIX_REVERSE_DSTATE) restrict buffer dstate_block { float dstate[]; };
 LOAD_TILE(load_tile, dstate)
 
@@ -95,7 +96,6 @@ void main() {
     [[unroll]] for (uint j = 0; j < TILES_C; j++)
       [[unroll]] for (uint r = 0; r < TILES; r++)
         coopMatStore(SUM16(U[j][r]), own, INPUTS + mine * OWN + j * TILE * W_PITCH + r * T8, W_PITCH, BY_COLUMNS);
-    write_own(chunk, z_at);
     [[unroll]] for (uint j = 0; j < TILES_C; j++) {
       const SUM f = fade(turn, 0, j);
       [[unroll]] for (uint r = 0; r < TILES; r++) U[j][r] = -(f * U[j][r]);
@@ -113,6 +113,7 @@ void main() {
           S[x][r] = coopMatMulAdd(d[j][r], q, coopMatMulAdd(u[j][r], k, S[x][r]));
       }
     }
+    write_own(chunk, z_at);
   }
   [[unroll]] for (uint x = 0; x < TILES_K; x++)
     [[unroll]] for (uint r = 0; r < TILES; r++) store_tile(S[x][r], at, x, r, ldexp(1.0, -int(least)));

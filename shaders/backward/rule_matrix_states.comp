@@ -57,7 +57,6 @@ void main() {
     [[unroll]] for (uint j = 0; j < TILES_C; j++)
       [[unroll]] for (uint r = 0; r < TILES; r++)
         coopMatStore(SUM16(U[j][r]), own, INPUTS + mine * OWN + j * TILE * W_PITCH + r * T8, W_PITCH, BY_COLUMNS);
-    write_own(chunk, values_at);
     const float kept = fades[turn * FADES + C / 4 - 1].w;
     [[unroll]] for (uint j = 0; j < TILES_C; j++) {
       const SUM f = fade(turn, 1, j);
@@ -72,5 +71,6 @@ void main() {
         [[unroll]] for (uint r = 0; r < TILES; r++) S[x][r] = coopMatMulAdd(u[j][r], k, S[x][r]);
       }
     }
+    write_own(chunk, values_at);
   }
 }

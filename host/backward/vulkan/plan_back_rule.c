@@ -5,14 +5,14 @@
 
 #include <string.h>
 
-enum { CHUNK = 16, WIDTH = 16 }; // RULE_MATRIX_CHUNK; value columns of a subgroup
+enum { CHUNK = 16 }; // RULE_MATRIX_CHUNK
 
 // ---------------------------------------------------------------- shared memory: the shaders' variables
 
 uint64_t plan_back_scan_bytes(const struct plan *plan, const struct plan_back_rule *p, bool reverse) {
-  const uint64_t subgroups = reverse ? p->reverse : p->states, pitch = p->Dk / 8 + 1, own = CHUNK * 3;
+  const uint64_t subgroups = reverse ? p->reverse : p->states, pitch = p->Dk / 8 + 1, own = p->width * 3;
   const uint64_t staged = (reverse ? 2 : 1) * CHUNK * pitch + 2 * CHUNK * 3 + 3 * CHUNK / 4;
-  const uint64_t copy = p->conversions ? 0 : subgroups * WIDTH * pitch;
+  const uint64_t copy = p->conversions ? 0 : subgroups * p->width * pitch;
   return 16 * (2 * staged + 2 * subgroups * own + copy) + 4 * subgroups * plan->matrix_m * plan->matrix_m;
 }
 
@@ -27,8 +27,8 @@ uint64_t plan_back_grads_bytes(const struct plan *plan, const struct plan_back_r
 // ---------------------------------------------------------------- sizes
 
 // The largest divisor of the value dimension's parts, so that no subgroup has none.
-static uint32_t scan_subgroups(uint32_t Dv, uint32_t most) {
-  const uint32_t parts = Dv / WIDTH;
+static uint32_t scan_subgroups(const struct plan_back_rule *p, uint32_t most) {
+  const uint32_t parts = p->Dv / p->width;
   uint32_t n = parts < most ? parts : most;
   while (parts % n) n--;
   return n;
@@ -41,14 +41,14 @@ static bool fits(const struct plan *plan, uint64_t bytes, uint32_t subgroups) {
 static bool plan_scan(const struct plan *plan, struct plan_back_rule *p, bool reverse) {
   uint32_t *subgroups = reverse ? &p->reverse : &p->states;
   for (uint32_t most = 4; most > 0; most--) {
-    *subgroups = scan_subgroups(p->Dv, most);
+    *subgroups = scan_subgroups(p, most);
     if (fits(plan, plan_back_scan_bytes(plan, p, reverse), *subgroups)) return true;
   }
   return false;
 }
 
-// Long blocks keep fewer states. In software, whose compiler takes long over them, they are short. Pairs of steps keep a
-// few subgroups busy even where keys have few columns.
+// Long blocks keep fewer states. In software, whose compiler takes long over them, they are short. Pairs of steps keep
+// a few subgroups busy even where keys have few columns.
 static bool plan_grads(const struct plan *plan, struct plan_back_rule *p) {
   const uint32_t most = plan->software ? 2 : p->Dk / plan->matrix_m >= 8 ? 8 : 4;
   p->split = 1;
@@ -66,7 +66,8 @@ bool plan_back_rule(const struct plan *plan, uint32_t Dk, uint32_t Dv, bool conv
   p->Dk = round_up32(Dk, 16);
   p->Dv = round_up32(Dv, 16);
   // Registers of an invocation for a subgroup's part of the state.
-  if (p->Dk * WIDTH / plan->matrix_lanes > plan->matrix_sums * 8) return false;
+  p->width = 16;
+  if (p->Dk * p->width / plan->matrix_lanes > plan->matrix_sums * 8) return false;
   p->prepare = (struct plan_delta_matrix){.r = 1, .block = p->Dk, .C = CHUNK, .Dk = p->Dk};
   plan_delta_prepare(plan, 1, &p->prepare);
   return plan_scan(plan, p, false) && plan_scan(plan, p, true) && plan_grads(plan, p);

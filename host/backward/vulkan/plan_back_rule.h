@@ -1,4 +1,5 @@
-// plan_back_rule.h: chooses the sizes of the delta rule's backward pass by chunks on cooperative matrices (rule_matrix.h).
+// plan_back_rule.h: chooses the sizes of the delta rule's backward pass by chunks on cooperative matrices
+// (rule_matrix.h).
 #ifndef PLAN_BACK_RULE_H
 #define PLAN_BACK_RULE_H
 #include "plan_delta.h"
@@ -9,6 +10,7 @@ struct plan_back_rule {
   bool lockstep;                    // a subgroup runs in lockstep and needs no subgroup barrier
   uint32_t Dk, Dv;                  // rounded up to a multiple of 16
   uint32_t block;                   // steps between two states that are kept, and of grads: 16, 32, 48 or 64
+  uint32_t width;                   // value columns of a subgroup of states and reverse: 16 or 32
   uint32_t states, reverse, grads;  // subgroups of a workgroup of each kernel
   uint32_t split;                   // grads: parts of a block's steps, each with subgroups of its own
 };
