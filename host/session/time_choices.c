@@ -4,6 +4,7 @@
 #include "file.h"
 #include "measure.h"
 #include "open.h"
+#include "platform.h"
 #include "timed.h"
 #include "vulkan_backend.h"
 
@@ -171,10 +172,15 @@ static struct timed_choices time_all(struct timing_run *t) {
   return timed_choose(&t->times);
 }
 
+// The pipelines of the choices are kept too, beside their file: the next time nothing is compiled.
 static deltaic_status open_own(const deltaic_device *d, struct timing_run *t) {
   const struct device *device = ((struct vulkan_backend *)d->backend)->device;
   struct device *own;
-  deltaic_status status = device_open(device->instance, device->physical, &device->caps, &device->plan, NULL, &own);
+  char *folder = strdup(d->timed_path);
+  if (!folder) return fail_memory("the cache folder's name", strlen(d->timed_path));
+  folder[platform_folder(folder)] = 0;
+  deltaic_status status = device_open(device->instance, device->physical, &device->caps, &device->plan, folder, &own);
+  free(folder);
   if (status) return status;
   own->compiling = device->compiling;
   own->compiling_user = device->compiling_user;

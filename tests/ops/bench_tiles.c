@@ -27,7 +27,7 @@ static void measure(deltaic_device *device, deltaic_matmul o, const char *tiles,
       exit(fprintf(stderr, "not the sizes of a tile: %s\n", at));
     const struct plan_tile t = {(uint16_t)v[0], (uint16_t)v[1], (uint16_t)v[2], (uint8_t)v[3],
                                 (uint8_t)v[4],  (uint8_t)v[5],  (uint8_t)v[6],  (uint8_t)v[7]};
-    plan->tile = plan->few = t;
+    plan->tile = plan->some = plan->few = t;
     char text[256] = "";
     if (plan_matmul_lanes(&t) > plan->device->most_lanes || plan_matmul_shared_bytes(&t) > plan->device->shared_bytes)
       snprintf(text, sizeof text, "too large");

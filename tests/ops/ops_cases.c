@@ -167,6 +167,7 @@ static void linear_matches_over_awkward_shapes_and_dtypes(void **state) {
       }
       tools_teardown(NULL);
     }
+  check_linear(65, 64, 64, DTYPE_BF16, true, true, 0); // rows of y that kernels store in fours
 }
 
 // Rows of Q4_K, f32 and Q8_0, with and without the operations that products take along.

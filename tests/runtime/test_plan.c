@@ -112,6 +112,7 @@ static void workgroups_fit_every_device(void **state) {
                         rules.chunk_lanes,
                         products.matvec_most_lanes,
                         plan_matmul_lanes(&products.tile),
+                        plan_matmul_lanes(&products.some),
                         plan_matmul_lanes(&products.few)};
     for (size_t j = 0; j < sizeof lanes / sizeof *lanes; j++) {
       assert_true(power_of_two(lanes[j]));
@@ -119,6 +120,7 @@ static void workgroups_fit_every_device(void **state) {
       assert_in_range(lanes[j], 1, caps->max_workgroup[0]);
     }
     tile_is_possible(&products.tile);
+    tile_is_possible(&products.some);
     tile_is_possible(&products.few);
     assert_true(power_of_two(rules.chunk) && rules.chunk >= 16);
     assert_true(rules.chunk_columns && rules.rule_columns && products.matvec_below && rules.chunk_from);
@@ -130,6 +132,7 @@ static void shared_memory_fits_every_device(void **state) {
     const struct plan_products products = products_of(caps_usable[i]);
     const struct plan_rules rules = rules_of(caps_usable[i]);
     assert_in_range(plan_matmul_shared_bytes(&products.tile), 1, caps_usable[i]->shared_bytes);
+    assert_in_range(plan_matmul_shared_bytes(&products.some), 1, caps_usable[i]->shared_bytes);
     assert_in_range(plan_matmul_shared_bytes(&products.few), 1, caps_usable[i]->shared_bytes);
     assert_in_range(plan_chunk_key(&rules), 64, 4096); // heads of 64 take chunks of the planned length everywhere
   }

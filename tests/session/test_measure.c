@@ -127,7 +127,7 @@ static void tiles_of_other_sizes_are_right(deltaic_device *device) {
   if (!device->backend->replays) return;
   struct plan_products *plan = &((struct vulkan_backend *)device->backend)->products;
   for (int i = 0; i < 4; i++) {
-    plan->tile = plan->few = tiles[i];
+    plan->tile = plan->some = plan->few = tiles[i];
     const deltaic_matmul m = matmul(70, 50, 136, DELTAIC_PRECISION_FLOAT32);
     deltaic_matmul_result r = {0};
     assert_ok(deltaic_device_measure_matmul(device, &m, &r));

@@ -25,7 +25,7 @@ struct plan_products {
   uint32_t dot_rows, dot_ahead; // rows of weights of a team, 0: chosen by the shape; most that are loaded at once, 2^n
   uint32_t matvec_below;        // with fewer tokens matvec, else matmul
 
-  struct plan_tile tile, few; // of matmul: the usual one, and one for products that have few of these tiles
+  struct plan_tile tile, some, few; // of matmul: of large products, of middle ones, and of small ones
 
   uint32_t matrix_step;  // most elements of K that a tile stages at once
   uint32_t matrix_parts; // most workgroups that share a tile; 1: none do
