@@ -26,18 +26,17 @@ static void visit(void *user, struct MHD_Connection *connection, void **context,
     v->after = http->visitors;
     if (v->after) v->after->before = v;
     http->visitors = v;
-    ++http->visitor_count;
+    metrics_set(&http->server->metrics, METRIC_CONNECTIONS, (int64_t)++http->visitor_count);
     pthread_mutex_unlock(&http->lock);
   } else if (v) {
     pthread_mutex_lock(&http->lock);
     *(v->before ? &v->before->after : &http->visitors) = v->after;
     if (v->after) v->after->before = v->before;
-    --http->visitor_count;
+    metrics_set(&http->server->metrics, METRIC_CONNECTIONS, (int64_t)--http->visitor_count);
     pthread_mutex_unlock(&http->lock);
     free(v);
     *context = NULL;
   }
-  metrics_set(&http->server->metrics, METRIC_CONNECTIONS, (int64_t)http->visitor_count);
 }
 
 // Ends connections that send their request, or take their answer, too slowly.

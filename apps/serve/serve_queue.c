@@ -78,7 +78,9 @@ void batch_end(struct batch *b, struct task *t, enum ending ending) {
     t->slot = -1;
     metrics_add(&b->server->metrics, METRIC_RUNNING, -1);
     const double seconds = time_now() - t->begun;
+    pthread_mutex_lock(&b->lock);
     b->task_seconds = b->task_seconds > 0 ? 0.9 * b->task_seconds + 0.1 * seconds : seconds;
+    pthread_mutex_unlock(&b->lock);
   }
   pthread_mutex_lock(&call->lock);
   t->ending = ending;
