@@ -77,7 +77,7 @@ void columns(uint round, uint state, uint key_head, float factor) {
     put_values(x);
     [[unroll]] for (uint y = 0; y < SLAB / TILE; y++) {
       if (GATED != 0)
-        for (uint e = 0; e < s[y].length(); e++) inner += float(s[y][e]) * float(d[y][e]);
+        [[unroll]] for (uint e = 0; e < s[y].length(); e++) inner += float(s[y][e]) * float(d[y][e]);
       [[unroll]] for (uint i = 0; i < TILES_EACH; i++) {
         LEFT o, v, z;
         const uint at = (i0 + i) * TILE * S_PITCH + y * T8;
