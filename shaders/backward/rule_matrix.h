@@ -71,7 +71,9 @@
 // Of grads; 1: N is 1, Dk and Dv are DK and DV, and rows of dqkv begin at multiples of 4.
 #define RULE_MATRIX_SPEC_WHOLE 9
 #define RULE_MATRIX_SPEC_SPLIT 10 // of grads: parts of a block's steps, which divide its tiles and the subgroups
-#define RULE_MATRIX_GRADS_SPECS 11
+#define RULE_MATRIX_SPEC_SCORES 11 // of grads: where its shared memory has scores, and what it has, 16 bytes each
+#define RULE_MATRIX_SPEC_POOL 12   // (plan_back_rule.c)
+#define RULE_MATRIX_GRADS_SPECS 13
 struct rule_matrix_args {
   uint B;
   uint H;

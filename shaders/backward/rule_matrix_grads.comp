@@ -32,6 +32,8 @@ layout(constant_id = RULE_MATRIX_SPEC_LOCKSTEP) const uint LOCKSTEP = 0;
 layout(constant_id = RULE_MATRIX_SPEC_GATED) const uint GATED = 1;
 layout(constant_id = RULE_MATRIX_SPEC_WHOLE) const uint WHOLE = 1;
 layout(constant_id = RULE_MATRIX_SPEC_SPLIT) const uint SPLIT = 1;
+layout(constant_id = RULE_MATRIX_SPEC_SCORES) const uint SCORES = 1088;
+layout(constant_id = RULE_MATRIX_SPEC_POOL) const uint POOL = 2240;
 layout(set = 0, binding = RULE_MATRIX_ROWS) readonly buffer rows_block { uvec4 rows[]; };
 layout(set = 0, binding = RULE_MATRIX_ROWS) readonly buffer rows2_block { uvec2 rows2[]; };
 layout(set = 0, binding = RULE_MATRIX_GRADS_GATES) restrict readonly buffer gates_block { float gates[]; };
@@ -57,16 +59,18 @@ const uint JOBS = TILES_B * (TILES_B + 1) / 2, JOBS_EACH = (JOBS + SUBGROUPS - 1
 const uint SLAB = (DK | DV) % 32 == 0 ? 32 : 16; // columns of values, or of keys for pairs, that are staged at once
 const uint S_PITCH = SLAB / 8 + 1, S_ROWS = BLOCK * S_PITCH;
 const uint D_PITCH = BLOCK / 4 + 1, F_PITCH = BLOCK / 8 + 1, C_PITCH = COLUMNS / 8 + 1, A_PITCH = T4 + 1;
-// Slabs of three tensors, or D and X, or a round's columns of K or Q, or a tile of each subgroup.
-const uint SLABS = 3 * S_ROWS, DECAYS = BLOCK * D_PITCH, STAGED = BLOCK * C_PITCH, PARTS = SUBGROUPS * TILE * A_PITCH;
-const uint POOL_A = SLABS > DECAYS ? SLABS : DECAYS, POOL_B = STAGED > PARTS ? STAGED : PARTS;
-shared uvec4 pool[POOL_A > POOL_B ? POOL_A : POOL_B];
-shared uvec4 scores[BLOCK * F_PITCH], pairs[BLOCK * F_PITCH]; // F and M, whose upper tiles nobody reads; f16
+// Slabs of three tensors, or D and X, or a round's columns of K or Q, or a tile of each subgroup. From SCORES on F, then
+// M, f16, whose upper tiles nobody reads. In the last round all of it takes gradients, f32.
+shared uvec4 pool[POOL];
+const uint PAIRS = SCORES + BLOCK * F_PITCH;
+const uint AT_ONCE = ROUNDS > 1 ? 1 : TILES_EACH; // tiles of gradients of a subgroup that pass through it at once
+const uint G_PITCH = COLUMNS / 4 + 1;
 shared vec4 unit[TILE * T4];                                  // the identity
 shared float sums[BLOCK], betas[BLOCK], diagonal[BLOCK];      // G; the diagonal of Z V'^T
 shared vec4 fade_in[BLOCK / 4], fade_out[BLOCK / 4];          // e^G, e^(Gn - G)
-const uint AT_ROWS = 2 * GROUPS > TILE ? 2 * GROUPS * BLOCK : TILE * BLOCK;
-shared float at_rows[AT_ROWS];                                // tiles with the diagonal; then a and c by group
+const uint DIAGONALS = TILE * (BLOCK + TILE);                  // tiles with the diagonal, and one for all others
+const uint AT_ROWS = 2 * GROUPS * BLOCK > DIAGONALS ? 2 * GROUPS * BLOCK : DIAGONALS;
+shared float at_rows[AT_ROWS];                                // these tiles; then a and c by group
 shared float carried[SUBGROUPS], crossing[BLOCK];             // <S, dS>; rectangles of X
 
 uint lane, mine, stager, part, row8;

@@ -198,7 +198,8 @@ static void one_plan(const struct plan *plan, const char *options) {
   struct plan_back_rule p;
   unsigned conversions = 1, block = 0, states = 0, reverse = 0, of_grads = 0, split = 0, width = 0;
   sscanf(options, "%u,%u,%u,%u,%u,%u,%u", &conversions, &block, &states, &reverse, &of_grads, &split, &width);
-  if (!plan_back_rule(plan, shape.D, shape.D, conversions, &p)) exit(fprintf(stderr, "no plan for this device\n"));
+  if (!plan_back_rule(plan, shape.D, shape.D, shape.B * shape.Hv, conversions, &p))
+    exit(fprintf(stderr, "no plan for this device\n"));
   if (block) p.block = block;
   if (states) p.states = states;
   if (reverse) p.reverse = reverse;

@@ -38,7 +38,9 @@ static void check_kernel(const struct plan *plan, enum backward_kernel id, const
                                             [RULE_MATRIX_SPEC_TILE] = plan->matrix_m,
                                             [RULE_MATRIX_SPEC_GATED] = 1,
                                             [RULE_MATRIX_SPEC_WHOLE] = 1,
-                                            [RULE_MATRIX_SPEC_SPLIT] = p->split};
+                                            [RULE_MATRIX_SPEC_SPLIT] = p->split,
+                                            [RULE_MATRIX_SPEC_SCORES] = plan_back_pool(plan, p).scores,
+                                            [RULE_MATRIX_SPEC_POOL] = plan_back_pool(plan, p).all};
   if (id != BACKWARD_rule_matrix_grads) spec[RULE_MATRIX_SPEC_WIDTH] = p->width;
   if (backward_kernels[id].units > 1) assert_int_equal(shared_of(id, spec), bytes);
   assert_in_range(bytes, 1, plan->shared_bytes);
@@ -56,7 +58,7 @@ static void kernels_take_the_shared_memory_that_the_plan_says(void **state) {
           struct plan_back_rule p;
           plan_make(caps_usable[i], &plan);
           const bool square = plan.matrix_m == plan.matrix_n && plan.matrix_n == plan.matrix_k,
-                     there = plan_back_rule(&plan, keys[k], values[v], conversions, &p);
+                     there = plan_back_rule(&plan, keys[k], values[v], v % 2 ? 512 : 16, conversions, &p);
           if (keys[k] <= 128) assert_int_equal(there, plan.matrix_mixers && square);
           if (keys[k] == 4096) assert_false(there);
           if (!there) continue;

@@ -16,12 +16,19 @@ uint64_t plan_back_scan_bytes(const struct plan *plan, const struct plan_back_ru
   return 16 * (2 * staged + 2 * subgroups * own + copy) + 4 * subgroups * plan->matrix_m * plan->matrix_m;
 }
 
+struct plan_back_pool plan_back_pool(const struct plan *plan, const struct plan_back_rule *p) {
+  const uint32_t C = p->block, tile = plan->matrix_m, columns = p->grads / p->split * tile;
+  const uint32_t slab = (p->Dk | p->Dv) % 32 == 0 ? 32 : 16, slabs = 3 * C * (slab / 8 + 1), decays = C * (C / 4 + 1),
+                 staged = C * (columns / 8 + 1), parts = p->grads * tile * (tile / 4 + 1);
+  const uint32_t rows = p->Dk <= columns ? C : p->split * tile, grads = rows * (columns / 4 + 1);
+  const uint32_t scores = max32(max32(slabs, decays), max32(staged, parts));
+  return (struct plan_back_pool){scores, max32(scores + 2 * C * (C / 8 + 1), grads)};
+}
+
 uint64_t plan_back_grads_bytes(const struct plan *plan, const struct plan_back_rule *p) {
   const uint64_t C = p->block, tile = plan->matrix_m, groups = p->grads / p->split;
-  const uint64_t slab = (p->Dk | p->Dv) % 32 == 0 ? 32 : 16, slabs = 3 * C * (slab / 8 + 1), decays = C * (C / 4 + 1),
-                 staged = C * (groups * tile / 8 + 1), parts = p->grads * tile * (tile / 4 + 1);
-  const uint64_t pool = max64(max64(slabs, decays), max64(staged, parts)), at_rows = C * max64(2 * groups, tile);
-  return 16 * (pool + 2 * C * (C / 8 + 1)) + 4 * (tile * tile + 6 * C + at_rows + p->grads);
+  const uint64_t floats = tile * tile + 6 * C + max64(2 * groups * C, tile * (C + tile)) + p->grads;
+  return 16ull * plan_back_pool(plan, p).all + 4 * floats;
 }
 
 // ---------------------------------------------------------------- sizes
@@ -58,16 +65,20 @@ static bool plan_grads(const struct plan *plan, struct plan_back_rule *p) {
   return false;
 }
 
-bool plan_back_rule(const struct plan *plan, uint32_t Dk, uint32_t Dv, bool conversions, struct plan_back_rule *p) {
+bool plan_back_rule(const struct plan *plan, uint32_t Dk, uint32_t Dv, uint32_t heads, bool conversions,
+                    struct plan_back_rule *p) {
   memset(p, 0, sizeof *p);
   if (!plan->matrix_mixers || plan->matrix_m != plan->matrix_n || plan->matrix_n != plan->matrix_k) return false;
   p->conversions = conversions && plan->matrix_conversions;
   p->lockstep = plan->software;
   p->Dk = round_up32(Dk, 16);
   p->Dv = round_up32(Dv, 16);
-  // Registers of an invocation for a subgroup's part of the state.
-  p->width = 16;
-  if (p->Dk * p->width / plan->matrix_lanes > plan->matrix_sums * 8) return false;
+  // Numbers of the state that a subgroup's registers hold.
+  const uint32_t most = plan->matrix_sums * 8 * plan->matrix_lanes;
+  // A subgroup of twice the columns reads half the keys; it takes twice the registers and leaves half the workgroups.
+  const bool many = p->Dv % 128 == 0 && heads * (p->Dv / 128) >= 2 * plan->processors;
+  p->width = many && 32 * p->Dk <= most ? 32 : 16;
+  if (16 * p->Dk > most) return false;
   p->prepare = (struct plan_delta_matrix){.r = 1, .block = p->Dk, .C = CHUNK, .Dk = p->Dk};
   plan_delta_prepare(plan, 1, &p->prepare);
   return plan_scan(plan, p, false) && plan_scan(plan, p, true) && plan_grads(plan, p);

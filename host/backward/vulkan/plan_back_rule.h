@@ -14,8 +14,14 @@ struct plan_back_rule {
   uint32_t states, reverse, grads;  // subgroups of a workgroup of each kernel
   uint32_t split;                   // grads: parts of a block's steps, each with subgroups of its own
 };
-// False: the device has no coopmats, or none that suit.
-bool plan_back_rule(const struct plan *plan, uint32_t Dk, uint32_t Dv, bool conversions, struct plan_back_rule *out);
+// heads: value heads of all sequences. False: the device has no coopmats, or none that suit.
+bool plan_back_rule(const struct plan *plan, uint32_t Dk, uint32_t Dv, uint32_t heads, bool conversions,
+                    struct plan_back_rule *out);
+// The shared memory of grads that several things take in turn, in units of 16 bytes: where scores begin, and all of it.
+struct plan_back_pool {
+  uint32_t scores, all;
+};
+struct plan_back_pool plan_back_pool(const struct plan *plan, const struct plan_back_rule *p);
 // Bytes of shared memory.
 uint64_t plan_back_scan_bytes(const struct plan *plan, const struct plan_back_rule *p, bool reverse);
 uint64_t plan_back_grads_bytes(const struct plan *plan, const struct plan_back_rule *p);

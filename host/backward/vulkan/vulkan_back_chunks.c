@@ -156,7 +156,10 @@ static void grads(struct walk *w, const struct chunks_call *v) {
   spec[RULE_MATRIX_SPEC_GATED] = op->a.gated;
   spec[RULE_MATRIX_SPEC_WHOLE] =
       op->a.n == 1 && args.Dk == v->p.Dk && args.Dv == v->p.Dv && dqkv.stride % 4 == 0 && dqkv.offset % 16 == 0;
+  const struct plan_back_pool pool = plan_back_pool(vulkan_plan(w->c), &v->p);
   spec[RULE_MATRIX_SPEC_SPLIT] = v->p.split;
+  spec[RULE_MATRIX_SPEC_SCORES] = pool.scores;
+  spec[RULE_MATRIX_SPEC_POOL] = pool.all;
   const struct binding bindings[RULE_MATRIX_GRADS_BINDINGS] = {
       [RULE_MATRIX_ROWS] = bound(v, v->rows),         [RULE_MATRIX_SEQUENCES] = bound(v, op->sequences),
       [RULE_MATRIX_GRADS_GATES] = bound(v, v->gates), [RULE_MATRIX_STATES] = bound(v, v->states),
@@ -194,7 +197,8 @@ bool vulkan_back_chunks(struct walk *w, const struct delta_rule *op) {
   const bool built = backward_kernels[BACKWARD_rule_matrix_grads].units > 1,
              converts = backward_kernels[BACKWARD_rule_matrix_states_registers].units > 1;
   if (!w->list->matrices || op->a.r > 1 || !built) return false;
-  if (!plan_back_rule(vulkan_plan(w->c), op->a.Dk, op->a.Dv, w->list->matrices == MATRICES_BEST && converts, &p))
+  if (!plan_back_rule(vulkan_plan(w->c), op->a.Dk, op->a.Dv, op->sequences.rows * op->a.Hv,
+                      w->list->matrices == MATRICES_BEST && converts, &p))
     return false;
   vulkan_back_chunks_planned(w, op, &p);
   return true;
