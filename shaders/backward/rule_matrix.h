@@ -22,12 +22,12 @@
 #include "delta_matrix.h"
 #include "interface.h"
 #define RULE_MATRIX_ROW(H, Hv, DK, DV) (2 * (H) * (DK) + 3 * (Hv) * (DV)) // elements
-#define RULE_MATRIX_CHUNK 16                                             // steps of a chunk of states and reverse
+#define RULE_MATRIX_CHUNK 16                                              // steps of a chunk of states and reverse
 
 #define RULE_MATRIX_ROWS 0      // in or out, as uvec4
 #define RULE_MATRIX_SEQUENCES 1 // (B) in, struct sequence
-#define RULE_MATRIX_GATES 2     // in or out, f32
 // rule_matrix_gates
+#define RULE_MATRIX_GATES 2       // of this and of pack: out, f32
 #define RULE_MATRIX_GATES_WHOLE 0 // (1) out, struct sequence: all steps as one sequence
 #define RULE_MATRIX_GATES_BETA 3  // (T, N * Hv) in, f32
 #define RULE_MATRIX_GATES_G 4     // (T, Hv) in, f32; gated
@@ -38,14 +38,16 @@
 #define RULE_MATRIX_PACK_DSTATE 5 // (slots, Hv * Dk * Dv) in, f32
 #define RULE_MATRIX_PACK_BINDINGS 6
 // rule_matrix_states
-#define RULE_MATRIX_STATES 3          // in or out, as uvec4
-#define RULE_MATRIX_PREPARED 4        // (chunks, Hv, record) in, as uvec4: delta_matrix.h
-#define RULE_MATRIX_STATES_BEFORE 5   // (slots, Hv * Dk * Dv) in, f32; has_before
-#define RULE_MATRIX_STATES_BINDINGS 6
+#define RULE_MATRIX_STATES 2        // of the following kernels: in or out, as uvec4
+#define RULE_MATRIX_PREPARED 3      // (chunks, Hv, record) in, as uvec4: delta_matrix.h
+#define RULE_MATRIX_STATES_BEFORE 4 // (slots, Hv * Dk * Dv) in, f32; has_before
+#define RULE_MATRIX_STATES_BINDINGS 5
 // rule_matrix_reverse
-#define RULE_MATRIX_REVERSE_DSTATE 5 // (slots, Hv * Dk * Dv) inout, f32
+#define RULE_MATRIX_REVERSE_DSTATE 4 // (slots, Hv * Dk * Dv) inout, f32
+#define RULE_MATRIX_REVERSE_GATES 5  // in, f32
 #define RULE_MATRIX_REVERSE_BINDINGS 6
 // rule_matrix_grads
+#define RULE_MATRIX_GRADS_GATES 3 // in, f32
 #define RULE_MATRIX_GRADS_DQKV 4  // (T, (1 + N) H Dk + N Hv Dv) inout, f32
 #define RULE_MATRIX_GRADS_DBETA 5 // (T, N * Hv) inout, f32
 #define RULE_MATRIX_GRADS_DG 6    // (T, Hv) inout, f32; gated
@@ -53,21 +55,25 @@
 
 #define RULE_MATRIX_SPEC_LANES 0
 #define RULE_MATRIX_SPEC_BLOCK 1 // a multiple of RULE_MATRIX_CHUNK
-#define RULE_MATRIX_SPEC_DK 2
-#define RULE_MATRIX_SPEC_DV 3
-#define RULE_MATRIX_SPEC_N 4
+#define RULE_MATRIX_SPEC_N 2
+#define RULE_MATRIX_GATES_SPECS 3
+#define RULE_MATRIX_SPEC_DK 3
+#define RULE_MATRIX_SPEC_DV 4
 #define RULE_MATRIX_SPEC_UNIT 5 // of pack: 4 or 1, divides every offset and stride
-#define RULE_MATRIX_GATES_SPECS 5
 #define RULE_MATRIX_PACK_SPECS 6
 #define RULE_MATRIX_SPEC_SUBGROUP 5 // of the others; divides LANES
 #define RULE_MATRIX_SPEC_TILE 6     // of the device's coopmat products, which are square: 8 or 16
 #define RULE_MATRIX_SPEC_LOCKSTEP 7 // 1: a subgroup runs in lockstep and needs no subgroup barrier
-#define RULE_MATRIX_STATES_SPECS 8
-#define RULE_MATRIX_REVERSE_SPECS 8
+#define RULE_MATRIX_SPEC_WIDTH 8    // of states and reverse: value columns of a subgroup, 16 or 32, which divides DV
+#define RULE_MATRIX_STATES_SPECS 9
+#define RULE_MATRIX_REVERSE_SPECS 9
 #define RULE_MATRIX_SPEC_GATED 8 // of grads
-#define RULE_MATRIX_SPEC_WHOLE 9 // of grads; 1: a whole block's gradients of q and k are made of whole tiles
+// Of grads; 1: N is 1, Dk and Dv are DK and DV, and rows of dqkv begin at multiples of 4.
+#define RULE_MATRIX_SPEC_WHOLE 9
 #define RULE_MATRIX_SPEC_SPLIT 10 // of grads: parts of a block's steps, which divide its tiles and the subgroups
-#define RULE_MATRIX_GRADS_SPECS 11
+#define RULE_MATRIX_SPEC_SCORES 11 // of grads: where its shared memory has scores, and what it has, 16 bytes each
+#define RULE_MATRIX_SPEC_POOL 12   // (plan_back_rule.c)
+#define RULE_MATRIX_GRADS_SPECS 13
 struct rule_matrix_args {
   uint B;
   uint H;
@@ -77,7 +83,7 @@ struct rule_matrix_args {
   uint share; // value head j uses key head j / share mod H
   uint gated;
   uint has_before;
-  uint blocks; // at least those of all sequences
+  uint blocks;     // at least those of all sequences
   uint qkv_stride; // of qkv, or of dqkv
   uint do_stride;
   uint state_stride;

@@ -1,15 +1,15 @@
 // rule_matrix_columns.glsl: the part of rule_matrix_grads that is of columns of queries and keys: their gradients, and
 // the sums a, c and <S, dS> of dg.
 
-// Adds to row sums of a or c, at `to`, those of a tile.
-void add_row_sums(SUM x, uint to) {
+// Adds to row sums of a or c, at `to`, those of a tile, unless it is none of the keys'.
+void add_row_sums(SUM x, uint to, bool has) {
   subgroup_barrier();
   coopMatStore(x, pool, part, A_PITCH, BY_ROWS);
   subgroup_barrier();
   for (uint r = lane; r < TILE; r += SUBGROUP) {
     float sum = 0.0;
     [[unroll]] for (uint c = 0; c < TILE; c++) sum += number(part + r * A_PITCH, c);
-    at_rows[to + r] += sum;
+    at_rows[to + r] += has ? sum : 0.0;
   }
 }
 
@@ -23,23 +23,38 @@ void stage(uint from, uint round) {
   barrier();
 }
 
-// Adds a tile to a gradient of keys or queries, whose row begins at from + m step columns from the token's.
-void add_tile(SUM x, uint i, uint column, uint from, uint step, const bool last) {
-  if (WHOLE != 0 && step0 + BLOCK <= seq.T) {
-    const uint at = (seq.row + step0 + i * TILE) * args.qkv_stride + from + column;
-    SUM old;
-    coopMatLoad(old, dqkv, at, args.qkv_stride, BY_ROWS);
-    coopMatStore(old + by * x, dqkv, at, args.qkv_stride, BY_ROWS);
-    return;
-  }
-  subgroup_barrier();
-  coopMatStore(x, pool, part, A_PITCH, BY_ROWS);
-  subgroup_barrier();
-  for (uint e = lane; e < TILE * TILE; e += SUBGROUP) {
-    const uint s = step0 + i * TILE + e / TILE, t = s / N, m = s % N;
-    if (t < seq.T && column + e % TILE < args.Dk && (!last || m == N - 1))
-      dqkv[(seq.row + t) * args.qkv_stride + from + m * step + column + e % TILE] +=
-          by * number(part + e / TILE * A_PITCH, e % TILE);
+// Adds a round's columns to a gradient of keys or queries, whose row begins at from + m step columns from the token's.
+// Of four numbers, all loads come before all stores, since the compiler cannot reorder them.
+void add_columns(SUM x[TILES_EACH], uint round, uint from, uint step, const bool last) {
+  const uint PART_ROWS = AT_ONCE * TILE, ROWS = SPLIT * PART_ROWS; // of a part; that are added at once
+  const uint to = mine % SPLIT * PART_ROWS * G_PITCH + mine / SPLIT * T4;
+  [[unroll]] for (uint i0 = 0; i0 < TILES_EACH; i0 += AT_ONCE) {
+    barrier();
+    [[unroll]] for (uint i = 0; i < AT_ONCE; i++)
+      coopMatStore(x[i0 + i], pool, to + i * TILE * G_PITCH, G_PITCH, BY_ROWS);
+    barrier();
+    if (WHOLE != 0 && step0 + BLOCK <= seq.T) {
+      const uint C4 = COLUMNS / 4, EACH = (ROWS * C4 + LANES - 1) / LANES;
+      vec4 old[EACH];
+      [[unroll]] for (uint n = 0; n < EACH; n++) {
+        const uint i = min(n * LANES + stager, ROWS * C4 - 1), r = i / C4, c = min(round * C4 + i % C4, DK / 4 - 1);
+        const uint row = seq.row + step0 + r / PART_ROWS * TILES_EACH * TILE + i0 * TILE + r % PART_ROWS;
+        old[n] = dqkv4[(row * args.qkv_stride + from) / 4 + c];
+      }
+      [[unroll]] for (uint n = 0; n < EACH; n++) {
+        const uint i = n * LANES + stager, r = i / C4, c = round * C4 + i % C4;
+        const uint row = seq.row + step0 + r / PART_ROWS * TILES_EACH * TILE + i0 * TILE + r % PART_ROWS;
+        if (i < ROWS * C4 && c < DK / 4)
+          dqkv4[(row * args.qkv_stride + from) / 4 + c] = old[n] + by * uintBitsToFloat(pool[r * G_PITCH + i % C4]);
+      }
+    } else {
+      for (uint i = stager; i < ROWS * COLUMNS; i += LANES) {
+        const uint r = i / COLUMNS, c = round * COLUMNS + i % COLUMNS;
+        const uint s = step0 + r / PART_ROWS * TILES_EACH * TILE + i0 * TILE + r % PART_ROWS, t = s / N, m = s % N;
+        if (t < seq.T && c < args.Dk && (!last || m == N - 1))
+          dqkv[(seq.row + t) * args.qkv_stride + from + m * step + c] += by * number(r * G_PITCH, i % COLUMNS);
+      }
+    }
   }
 }
 
@@ -98,10 +113,8 @@ void columns(uint round, uint state, uint key_head, float factor) {
     zs[i] = in_ * zs[i];
     coopMatLoad(q, rows, q_at + step * row8 + column / 8, row8, BY_ROWS);
     coopMatLoad(k, rows, k_at + step * row8 + column / 8, row8, BY_ROWS);
-    if (has) {
-      add_row_sums(SUM(q) * dq[i] + SUM(k) * zs[i], group * BLOCK + step);
-      add_row_sums(SUM(k) * dk[i], (GROUPS + group) * BLOCK + step);
-    }
+    add_row_sums(SUM(q) * dq[i] + SUM(k) * zs[i], group * BLOCK + step, has);
+    add_row_sums(SUM(k) * dk[i], (GROUPS + group) * BLOCK + step, has);
     dk[i] = dk[i] + zs[i];
   }
   stage(k_at, round);
@@ -112,13 +125,13 @@ void columns(uint round, uint state, uint key_head, float factor) {
       LEFT f, m;
       const uint i = i0 + n;
       if (i >= j) {
-        coopMatLoad(f, scores, i * TILE * F_PITCH + j * T8, F_PITCH, BY_ROWS);
-        coopMatLoad(m, pairs, i * TILE * F_PITCH + j * T8, F_PITCH, BY_ROWS);
+        coopMatLoad(f, pool, SCORES + i * TILE * F_PITCH + j * T8, F_PITCH, BY_ROWS);
+        coopMatLoad(m, pool, PAIRS + i * TILE * F_PITCH + j * T8, F_PITCH, BY_ROWS);
         dq[n] = coopMatMulAdd(f, k, dq[n]);
         dk[n] = coopMatMulAdd(m, k, dk[n]);
       }
       if (i <= j) {
-        coopMatLoad(m, pairs, j * TILE * F_PITCH + i * T8, F_PITCH, BY_COLUMNS);
+        coopMatLoad(m, pool, PAIRS + j * TILE * F_PITCH + i * T8, F_PITCH, BY_COLUMNS);
         dk[n] = coopMatMulAdd(m, k, dk[n]);
       }
     }
@@ -130,16 +143,12 @@ void columns(uint round, uint state, uint key_head, float factor) {
     [[unroll]] for (uint n = 0; n < TILES_EACH; n++) {
       LEFT f;
       if (i0 + n <= j) {
-        coopMatLoad(f, scores, j * TILE * F_PITCH + (i0 + n) * T8, F_PITCH, BY_COLUMNS);
+        coopMatLoad(f, pool, SCORES + j * TILE * F_PITCH + (i0 + n) * T8, F_PITCH, BY_COLUMNS);
         dk[n] = coopMatMulAdd(f, q, dk[n]);
       }
     }
   }
-  barrier(); // the queries have been read
   const uint keys = args.H * args.Dk;
-  if (has)
-    [[unroll]] for (uint i = 0; i < TILES_EACH; i++) {
-      add_tile(dq[i], i0 + i, column, key_head * args.Dk, 0, true);
-      add_tile(dk[i], i0 + i, column, keys + key_head * args.Dk, keys, false);
-    }
+  add_columns(dq, round, key_head * args.Dk, 0, true);
+  add_columns(dk, round, keys + key_head * args.Dk, keys, false);
 }

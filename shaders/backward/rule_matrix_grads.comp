@@ -32,11 +32,14 @@ layout(constant_id = RULE_MATRIX_SPEC_LOCKSTEP) const uint LOCKSTEP = 0;
 layout(constant_id = RULE_MATRIX_SPEC_GATED) const uint GATED = 1;
 layout(constant_id = RULE_MATRIX_SPEC_WHOLE) const uint WHOLE = 1;
 layout(constant_id = RULE_MATRIX_SPEC_SPLIT) const uint SPLIT = 1;
+layout(constant_id = RULE_MATRIX_SPEC_SCORES) const uint SCORES = 1088;
+layout(constant_id = RULE_MATRIX_SPEC_POOL) const uint POOL = 2240;
 layout(set = 0, binding = RULE_MATRIX_ROWS) readonly buffer rows_block { uvec4 rows[]; };
-layout(set = 0, binding = RULE_MATRIX_ROWS) readonly buffer words_block { uint words[]; }; // two elements
-layout(set = 0, binding = RULE_MATRIX_GATES) restrict readonly buffer gates_block { float gates[]; };
+layout(set = 0, binding = RULE_MATRIX_ROWS) readonly buffer rows2_block { uvec2 rows2[]; };
+layout(set = 0, binding = RULE_MATRIX_GRADS_GATES) restrict readonly buffer gates_block { float gates[]; };
 layout(set = 0, binding = RULE_MATRIX_STATES) restrict readonly buffer states_block { uvec4 states[]; };
-layout(set = 0, binding = RULE_MATRIX_GRADS_DQKV) restrict buffer dqkv_block { float dqkv[]; };
+layout(set = 0, binding = RULE_MATRIX_GRADS_DQKV) buffer dqkv_block { float dqkv[]; };
+layout(set = 0, binding = RULE_MATRIX_GRADS_DQKV) buffer dqkv4_block { vec4 dqkv4[]; };
 layout(set = 0, binding = RULE_MATRIX_GRADS_DBETA) restrict buffer dbeta_block { float dbeta[]; };
 layout(set = 0, binding = RULE_MATRIX_GRADS_DG) restrict buffer dg_block { float dg[]; };
 #include "rule_matrix_block.glsl"
@@ -56,16 +59,18 @@ const uint JOBS = TILES_B * (TILES_B + 1) / 2, JOBS_EACH = (JOBS + SUBGROUPS - 1
 const uint SLAB = (DK | DV) % 32 == 0 ? 32 : 16; // columns of values, or of keys for pairs, that are staged at once
 const uint S_PITCH = SLAB / 8 + 1, S_ROWS = BLOCK * S_PITCH;
 const uint D_PITCH = BLOCK / 4 + 1, F_PITCH = BLOCK / 8 + 1, C_PITCH = COLUMNS / 8 + 1, A_PITCH = T4 + 1;
-// Slabs of three tensors, or D and X, or a round's columns of K or Q, or a tile of each subgroup.
-const uint SLABS = 3 * S_ROWS, DECAYS = BLOCK * D_PITCH, STAGED = BLOCK * C_PITCH, PARTS = SUBGROUPS * TILE * A_PITCH;
-const uint POOL_A = SLABS > DECAYS ? SLABS : DECAYS, POOL_B = STAGED > PARTS ? STAGED : PARTS;
-shared uvec4 pool[POOL_A > POOL_B ? POOL_A : POOL_B];
-shared uvec4 scores[BLOCK * F_PITCH], pairs[BLOCK * F_PITCH]; // F and M, whose upper tiles nobody reads; f16
+// Slabs of three tensors, or D and X, or a round's columns of K or Q, or a tile of each subgroup. From SCORES on F, then
+// M, f16, whose upper tiles nobody reads. In the last round all of it takes gradients, f32.
+shared uvec4 pool[POOL];
+const uint PAIRS = SCORES + BLOCK * F_PITCH;
+const uint AT_ONCE = ROUNDS > 1 ? 1 : TILES_EACH; // tiles of gradients of a subgroup that pass through it at once
+const uint G_PITCH = COLUMNS / 4 + 1;
 shared vec4 unit[TILE * T4];                                  // the identity
 shared float sums[BLOCK], betas[BLOCK], diagonal[BLOCK];      // G; the diagonal of Z V'^T
 shared vec4 fade_in[BLOCK / 4], fade_out[BLOCK / 4];          // e^G, e^(Gn - G)
-const uint AT_ROWS = 2 * GROUPS > TILE ? 2 * GROUPS * BLOCK : TILE * BLOCK;
-shared float at_rows[AT_ROWS];                                // tiles with the diagonal; then a and c by group
+const uint DIAGONALS = TILE * (BLOCK + TILE);                  // tiles with the diagonal, and one for all others
+const uint AT_ROWS = 2 * GROUPS * BLOCK > DIAGONALS ? 2 * GROUPS * BLOCK : DIAGONALS;
+shared float at_rows[AT_ROWS];                                // these tiles; then a and c by group
 shared float carried[SUBGROUPS], crossing[BLOCK];             // <S, dS>; rectangles of X
 
 uint lane, mine, stager, part, row8;
@@ -119,12 +124,27 @@ void make_decays() {
 
 void add_values(uint head) {
   const uint v_from = (1 + N) * args.H * args.Dk + head * args.Dv;
-  for (uint i = stager; i < BLOCK * DV / 2; i += LANES) {
-    const uint r = i / (DV / 2), c = i % (DV / 2) * 2, t = (step0 + r) / N, m = (step0 + r) % N;
-    const vec2 z = by * unpackHalf2x16(words[(z_at + r * row8) * 4 + c / 2]);
-    const uint to = (seq.row + t) * args.qkv_stride + v_from + m * args.Hv * args.Dv + c;
-    if (t < seq.T && c < args.Dv) dqkv[to] += z.x;
-    if (t < seq.T && c + 1 < args.Dv) dqkv[to + 1] += z.y;
+  if (WHOLE != 0 && step0 + BLOCK <= seq.T) { // all loads, then all stores, since the compiler cannot reorder them
+    const uint EACH = (BLOCK * DV / 4 + LANES - 1) / LANES;
+    vec4 old[EACH];
+    uvec2 z[EACH];
+    [[unroll]] for (uint n = 0; n < EACH; n++) {
+      const uint i = min(n * LANES + stager, BLOCK * DV / 4 - 1), r = i / (DV / 4), c = i % (DV / 4);
+      z[n] = rows2[(z_at + r * row8) * 2 + c];
+      old[n] = dqkv4[((seq.row + step0 + r) * args.qkv_stride + v_from) / 4 + c];
+    }
+    [[unroll]] for (uint n = 0; n < EACH; n++) {
+      const uint i = n * LANES + stager, r = i / (DV / 4), c = i % (DV / 4);
+      const vec4 x = vec4(unpackHalf2x16(z[n].x), unpackHalf2x16(z[n].y));
+      if (i < BLOCK * DV / 4) dqkv4[((seq.row + step0 + r) * args.qkv_stride + v_from) / 4 + c] = old[n] + by * x;
+    }
+    return;
+  }
+  for (uint i = stager; i < BLOCK * DV; i += LANES) {
+    const uint r = i / DV, c = i % DV, t = (step0 + r) / N, m = (step0 + r) % N;
+    const vec2 z = unpackHalf2x16(rows2[(z_at + r * row8) * 2 + c / 4][c / 2 % 2]);
+    if (t < seq.T && c < args.Dv)
+      dqkv[(seq.row + t) * args.qkv_stride + v_from + m * args.Hv * args.Dv + c] += by * z[c % 2];
   }
 }
 

@@ -1,7 +1,7 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_KHR_shader_subgroup_arithmetic : require
-// Workgroups (max(H, Hv), blocks): q and k of a key head, v and dO of a value head, for one block. dO times 2^e has its
+// Workgroups (H + Hv, blocks): q and k of a key head, or v and dO of a value head, for one block. dO times 2^e has its
 // largest number in [1, 2); the sequence's first block also regards the gradient of the state after the call.
 #include "rule_matrix.h"
 layout(local_size_x_id = RULE_MATRIX_SPEC_LANES) in;
@@ -48,13 +48,14 @@ uvec4 pack8(vec4 low, vec4 high) {
 const uint K8 = DK / 8, V8 = DV / 8;
 
 void main() {
-  const uint lane = gl_LocalInvocationIndex, head = gl_WorkGroupID.x, block = gl_WorkGroupID.y;
+  const uint lane = gl_LocalInvocationIndex, group = gl_WorkGroupID.x, block = gl_WorkGroupID.y;
   const uint row8 = RULE_MATRIX_ROW(args.H, args.Hv, DK, DV) / 8, to = block * BLOCK * row8;
   const uint values8 = to + 2 * args.H * K8, v_at = (1 + N) * args.H * args.Dk;
   uint first;
   if (!find_block(block, seq, first, step0)) return;
   vec4 low, high;
-  if (head < args.H)
+  if (group < args.H) {
+    const uint head = group;
     for (uint i = lane; i < BLOCK * K8; i += LANES) {
       uint r = i / K8, c = i % K8, t = (step0 + r) / N, m = (step0 + r) % N;
       uint at = (seq.row + t) * args.qkv_stride + head * args.Dk;
@@ -63,7 +64,9 @@ void main() {
       read_qkv(at + (1 + m) * args.H * args.Dk, c * 8, t < seq.T ? args.Dk : 0, low, high);
       rows[to + r * row8 + (args.H + head) * K8 + c] = pack8(low, high);
     }
-  if (head >= args.Hv) return;
+    return;
+  }
+  const uint head = group - args.H;
   float most = 0.0;
   for (uint i = lane; i < BLOCK * V8; i += LANES) {
     uint r = i / V8, c = i % V8, t = (step0 + r) / N, m = (step0 + r) % N;

@@ -60,10 +60,11 @@ uint row_of(uint job) {
   return i;
 }
 
-// F, M, the diagonal of Z V'^T, and X. factor: from the block's factor of dO to the sequence's.
+// F, M, the diagonal of Z V'^T, and X. No matrix depends on a condition, for NVIDIA's compiler would keep it in local
+// memory. factor: from the block's factor of dO to the sequence's.
 void make_pairs(float factor) {
   SUM B[JOBS_EACH], Z[JOBS_EACH], X[JOBS_EACH];
-  uint is[JOBS_EACH], js[JOBS_EACH]; // of the subgroup's tiles; the last may repeat one, which it does not store
+  uint is[JOBS_EACH], js[JOBS_EACH]; // of the subgroup's tiles; several subgroups may have the last
   [[unroll]] for (uint n = 0; n < JOBS_EACH; n++) {
     const uint job = min(n * SUBGROUPS + mine, JOBS - 1);
     is[n] = row_of(job);
@@ -112,14 +113,13 @@ void make_pairs(float factor) {
     coopMatLoad(d, pool, is[n] * TILE * D_PITCH + js[n] * T4, D_PITCH, BY_ROWS);
     coopMatLoad(one, unit, 0, T4, BY_ROWS);
     B[n] = (args.scale * factor) * (B[n] * d);
-    if (n * SUBGROUPS + mine < JOBS) {
-      const uint to = is[n] * TILE * F_PITCH + js[n] * T8;
-      coopMatStore(SUM16(B[n]), scores, to, F_PITCH, BY_ROWS);
-      if (is[n] == js[n]) coopMatStore(Z[n], at_rows, is[n] * TILE * TILE, TILE, BY_ROWS);
-      d = d - (is[n] == js[n] ? 1.0 : 0.0) * one;
-      Z[n] = Z[n] * d;
-      coopMatStore(SUM16(Z[n]), pairs, to, F_PITCH, BY_ROWS);
-    }
+    const bool same = is[n] == js[n];
+    const uint to = is[n] * TILE * F_PITCH + js[n] * T8;
+    coopMatStore(SUM16(B[n]), pool, SCORES + to, F_PITCH, BY_ROWS);
+    coopMatStore(Z[n], at_rows, (same ? is[n] : TILES_B) * TILE * TILE, TILE, BY_ROWS);
+    d = d - (same ? 1.0 : 0.0) * one;
+    Z[n] = Z[n] * d;
+    coopMatStore(SUM16(Z[n]), pool, PAIRS + to, F_PITCH, BY_ROWS);
     if (GATED != 0) X[n] = B[n] * X[n] + Z[n] * KK[n];
   }
   barrier();
@@ -127,8 +127,7 @@ void make_pairs(float factor) {
     diagonal[r] = -at_rows[r / TILE * TILE * TILE + r % TILE * (TILE + 1)];
   if (GATED == 0) return;
   [[unroll]] for (uint n = 0; n < JOBS_EACH; n++)
-    if (n * SUBGROUPS + mine < JOBS)
-      coopMatStore(X[n], pool, is[n] * TILE * D_PITCH + js[n] * T4, D_PITCH, BY_ROWS);
+    coopMatStore(X[n], pool, is[n] * TILE * D_PITCH + js[n] * T4, D_PITCH, BY_ROWS);
   barrier();
 }
 

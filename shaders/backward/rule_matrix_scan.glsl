@@ -13,8 +13,8 @@ layout(constant_id = RULE_MATRIX_SPEC_N) const uint N = 1;
 layout(constant_id = RULE_MATRIX_SPEC_SUBGROUP) const uint SUBGROUP = 32;
 layout(constant_id = RULE_MATRIX_SPEC_TILE) const uint TILE = 16;
 layout(constant_id = RULE_MATRIX_SPEC_LOCKSTEP) const uint LOCKSTEP = 0;
+layout(constant_id = RULE_MATRIX_SPEC_WIDTH) const uint WIDTH = 16;
 layout(set = 0, binding = RULE_MATRIX_ROWS) restrict buffer rows_block { uvec4 rows[]; };
-layout(set = 0, binding = RULE_MATRIX_GATES) restrict readonly buffer gates_block { float gates[]; };
 layout(set = 0, binding = RULE_MATRIX_STATES) restrict writeonly buffer states_block { uvec4 states[]; };
 layout(set = 0, binding = RULE_MATRIX_PREPARED) restrict readonly buffer prepared_block { uvec4 prepared[]; };
 #include "rule_matrix_block.glsl"
@@ -26,16 +26,16 @@ layout(set = 0, binding = RULE_MATRIX_PREPARED) restrict readonly buffer prepare
 #define BY_ROWS gl_CooperativeMatrixLayoutRowMajor
 #define BY_COLUMNS gl_CooperativeMatrixLayoutColumnMajor
 
-const uint C = RULE_MATRIX_CHUNK, WIDTH = 16, SUBGROUPS = LANES / SUBGROUP;
+const uint C = RULE_MATRIX_CHUNK, SUBGROUPS = LANES / SUBGROUP;
 const uint T8 = TILE / 8; // a tile's row in units of 16 bytes
-const uint K8 = DK / 8, V8 = DV / 8;
+const uint K8 = DK / 8, V8 = DV / 8, W8 = WIDTH / 8;
 const uint TILES_K = DK / TILE, TILES_C = C / TILE, TILES = WIDTH / TILE; // of keys, of steps, of value columns
 const uint RECORD = DELTA_MATRIX_RECORD(C, 1), FADES_AT = DELTA_MATRIX_FADES(C, 1);
 // Staged: keys and, in reverse, queries; Tm^T and P; fades. Pitches of rows are odd, which spreads them over banks.
-const uint K_PITCH = K8 + 1, C_PITCH = 3, W_PITCH = 3;
+const uint K_PITCH = K8 + 1, C_PITCH = 3, W_PITCH = W8 + 1;
 const uint STAGED_ROWS = KEY_SETS * C;
 const uint KEYS = STAGED_ROWS * K_PITCH, FACTORS = 2 * C * C_PITCH, FADES = 3 * C / 4;
-const uint OWN = C * W_PITCH; // of a subgroup's tile (steps, WIDTH)
+const uint OWN = WIDTH * C_PITCH; // of a subgroup's tile (steps, WIDTH), or (WIDTH, steps), which is not smaller
 shared uvec4 keys[2 * KEYS];
 shared uvec4 factors[2 * FACTORS];
 shared vec4 fades[2 * FADES];
@@ -79,7 +79,7 @@ void begin() {
 // ---------------------------------------------------------------- staging
 
 const uint K_EACH = (STAGED_ROWS * K8 + LANES - 1) / LANES, R_EACH = (RECORD + LANES - 1) / LANES;
-const uint O_EACH = (C * 2 + SUBGROUP - 1) / SUBGROUP; // of a tile (steps, WIDTH)
+const uint O_EACH = (C * W8 + SUBGROUP - 1) / SUBGROUP; // of a tile (steps, WIDTH)
 uvec4 next_keys[K_EACH], next_record[R_EACH], next_own[O_EACH];
 
 void fetch(uint chunk, uint from) {
@@ -95,7 +95,7 @@ void fetch(uint chunk, uint from) {
   }
   [[unroll]] for (uint n = 0; n < O_EACH; n++) {
     uint i = n * SUBGROUP + lane;
-    if (C * 2 % SUBGROUP == 0 || i < C * 2) next_own[n] = rows[(step + i / 2) * row8 + from + i % 2];
+    if (C * W8 % SUBGROUP == 0 || i < C * W8) next_own[n] = rows[(step + i / W8) * row8 + from + i % W8];
   }
 }
 
@@ -119,17 +119,17 @@ const uint INPUTS = 0, OPERANDS = SUBGROUPS * OWN;
 void put_own() {
   [[unroll]] for (uint n = 0; n < O_EACH; n++) {
     uint i = n * SUBGROUP + lane;
-    if (C * 2 % SUBGROUP == 0 || i < C * 2) own[INPUTS + mine * OWN + i / 2 * W_PITCH + i % 2] = next_own[n];
+    if (C * W8 % SUBGROUP == 0 || i < C * W8) own[INPUTS + mine * OWN + i / W8 * W_PITCH + i % W8] = next_own[n];
   }
 }
 
-// Writes the tile in `own` to rows; all lanes have stored it.
+// Writes the tile in `own` to rows. It comes late, so that nobody waits for the tile to be stored.
 void write_own(uint chunk, uint to) {
   subgroup_barrier();
   [[unroll]] for (uint n = 0; n < O_EACH; n++) {
     uint i = n * SUBGROUP + lane;
-    if (inside && (C * 2 % SUBGROUP == 0 || i < C * 2))
-      rows[(start + chunk * C + i / 2) * row8 + to + i % 2] = own[INPUTS + mine * OWN + i / 2 * W_PITCH + i % 2];
+    if (inside && (C * W8 % SUBGROUP == 0 || i < C * W8))
+      rows[(start + chunk * C + i / W8) * row8 + to + i % W8] = own[INPUTS + mine * OWN + i / W8 * W_PITCH + i % W8];
   }
   subgroup_barrier();
 }
@@ -146,11 +146,11 @@ void operands(SUM x[TILES_C][TILES], out LEFT y[TILES_C][TILES]) {
   subgroup_barrier();
   [[unroll]] for (uint j = 0; j < TILES_C; j++)
     [[unroll]] for (uint r = 0; r < TILES; r++)
-      coopMatStore(SUM16(x[j][r]), own, at + r * TILE * W_PITCH + j * T8, W_PITCH, BY_ROWS);
+      coopMatStore(SUM16(x[j][r]), own, at + r * TILE * C_PITCH + j * T8, C_PITCH, BY_ROWS);
   subgroup_barrier();
   [[unroll]] for (uint j = 0; j < TILES_C; j++)
     [[unroll]] for (uint r = 0; r < TILES; r++)
-      coopMatLoad(y[j][r], own, at + r * TILE * W_PITCH + j * T8, W_PITCH, BY_ROWS);
+      coopMatLoad(y[j][r], own, at + r * TILE * C_PITCH + j * T8, C_PITCH, BY_ROWS);
 #endif
 }
 
@@ -176,17 +176,24 @@ void copy_state(SUM S[TILES_K][TILES]) {
 
 // state^T K^T, (WIDTH, steps)
 void times_keys(SUM S[TILES_K][TILES], uint turn, out SUM U[TILES_C][TILES]) {
+  SUM odd[TILES_C][TILES]; // two chains of products, for each waits for the one before
   [[unroll]] for (uint j = 0; j < TILES_C; j++)
-    [[unroll]] for (uint r = 0; r < TILES; r++) U[j][r] = SUM(0.0);
+    [[unroll]] for (uint r = 0; r < TILES; r++) U[j][r] = odd[j][r] = SUM(0.0);
   [[unroll]] for (uint x = 0; x < TILES_K; x++) {
     LEFT s[TILES];
     state_operand(S, x, s);
     [[unroll]] for (uint j = 0; j < TILES_C; j++) {
       RIGHT k;
       coopMatLoad(k, keys, turn * KEYS + j * TILE * K_PITCH + x * T8, K_PITCH, BY_COLUMNS);
-      [[unroll]] for (uint r = 0; r < TILES; r++) U[j][r] = coopMatMulAdd(s[r], k, U[j][r]);
+      [[unroll]] for (uint r = 0; r < TILES; r++)
+        if (x % 2 == 0)
+          U[j][r] = coopMatMulAdd(s[r], k, U[j][r]);
+        else
+          odd[j][r] = coopMatMulAdd(s[r], k, odd[j][r]);
     }
   }
+  [[unroll]] for (uint j = 0; j < TILES_C; j++)
+    [[unroll]] for (uint r = 0; r < TILES; r++) U[j][r] = U[j][r] + odd[j][r];
 }
 
 // One row of fades in all rows of a tile. set 0: to the step, 1: from the step to the end, 2: of the query.
@@ -209,7 +216,7 @@ void keep_state(SUM S[TILES_K][TILES], uint block, uint which) {
     subgroup_barrier();
     [[unroll]] for (uint n = 0; n < O_EACH; n++) {
       uint i = n * SUBGROUP + lane;
-      if (inside && i < 32) states[to + (x0 * 16 + i / 2) * V8 + i % 2] = own[at + i / 2 * W_PITCH + i % 2];
+      if (inside && i < 16 * W8) states[to + (x0 * 16 + i / W8) * V8 + i % W8] = own[at + i / W8 * W_PITCH + i % W8];
     }
   }
   subgroup_barrier();

@@ -1,9 +1,10 @@
 // bench_back: the backward pass of the delta rule by chunks on cooperative matrices, on the first usable Vulkan device.
 // No test. usage: bench_back check SEQUENCES TOKENS HEADS D GATED [OPTIONS...], errors relative to the pass token by
-// token, for each gradient, or bench_back time SEQUENCES TOKENS HEADS D GATED [OPTIONS...], milliseconds of each kernel,
-// of all of them, and of the least that memory allows at 4,200 GB/s. OPTIONS: conversions,block,states,reverse,grads,
-// split, such as 1,64,4,4,8,1 (plan_back_rule.h); 0 leaves the plan's number, and conversions 0 means none. HEADS may be
-// KEYS/VALUES, and TOKENS of a check are those of the longest sequence; every other one is shorter.
+// token, for each gradient, or bench_back time SEQUENCES TOKENS HEADS D GATED [OPTIONS...], milliseconds of each
+// kernel, of all of them, and of the least that memory allows at 4,200 GB/s. OPTIONS:
+// conversions,block,states,reverse,grads, split,width, such as 1,64,4,4,8,1,16 (plan_back_rule.h); 0 leaves the plan's
+// number, and conversions 0 means none. HEADS may be KEYS/VALUES, and TOKENS of a check are those of the longest
+// sequence; every other one is shorter.
 #include "../ops/bench_tools.h"
 
 #include "backward_vulkan.h"
@@ -77,7 +78,8 @@ static void make_inputs(void) {
     rows += T;
   }
   const uint32_t unlike = shape.check ? rows : 2048;
-  uint64_t used = 0, bytes = 4ull * (rows + 64) * (cols + 2 * Hv + Hv * D) + 65536, states = 4ull * Hv * D * D * shape.B;
+  uint64_t used = 0, bytes = 4ull * (rows + 64) * (cols + 2 * Hv + Hv * D) + 65536,
+           states = 4ull * Hv * D * D * shape.B;
   room.values = memory(bytes);
   room.gradients = memory(bytes);
   room.states = memory(states);
@@ -194,16 +196,19 @@ static void time_plan(const struct plan_back_rule *p) {
 
 static void one_plan(const struct plan *plan, const char *options) {
   struct plan_back_rule p;
-  unsigned conversions = 1, block = 0, states = 0, reverse = 0, of_grads = 0, split = 0;
-  sscanf(options, "%u,%u,%u,%u,%u,%u", &conversions, &block, &states, &reverse, &of_grads, &split);
-  if (!plan_back_rule(plan, shape.D, shape.D, conversions, &p)) exit(fprintf(stderr, "no plan for this device\n"));
+  unsigned conversions = 1, block = 0, states = 0, reverse = 0, of_grads = 0, split = 0, width = 0;
+  sscanf(options, "%u,%u,%u,%u,%u,%u,%u", &conversions, &block, &states, &reverse, &of_grads, &split, &width);
+  if (!plan_back_rule(plan, shape.D, shape.D, shape.B * shape.Hv, conversions, &p))
+    exit(fprintf(stderr, "no plan for this device\n"));
   if (block) p.block = block;
   if (states) p.states = states;
   if (reverse) p.reverse = reverse;
   if (of_grads) p.grads = of_grads;
   if (split) p.split = split;
-  printf("%s of %u x %u, %u/%u heads of %u%s: %u,%u,%u,%u,%u,%u", shape.check ? "errors" : "time", shape.B, shape.T, shape.H,
-         shape.Hv, shape.D, shape.gated ? ", gated" : "", p.conversions, p.block, p.states, p.reverse, p.grads, p.split);
+  if (width) p.width = width;
+  printf("%s of %u x %u, %u/%u heads of %u%s: %u,%u,%u,%u,%u,%u,%u", shape.check ? "errors" : "time", shape.B, shape.T,
+         shape.H, shape.Hv, shape.D, shape.gated ? ", gated" : "", p.conversions, p.block, p.states, p.reverse, p.grads,
+         p.split, p.width);
   if (plan_back_scan_bytes(plan, &p, true) > plan->shared_bytes || plan_back_grads_bytes(plan, &p) > plan->shared_bytes)
     printf("  does not fit into shared memory\n");
   else if (shape.check)

@@ -243,8 +243,9 @@ static bool on_matrices(const deltaic_device *device) {
 
 // Those that are in the file.
 static void rules_on_matrices_match(deltaic_device *device) {
-  static const char *const names[] = {"delta",       "delta_states", "delta_neg", "gated",    "gated_states",  "gated_hard",
-                                      "gated_batch", "gated_one",    "gva",       "product3", "gated_product2"};
+  static const char *const names[] = {"delta",        "delta_states", "delta_neg",     "gated",
+                                      "gated_states", "gated_hard",   "gated_batch",   "gated_one",
+                                      "gva",          "product3",     "gated_product2"};
   if (!on_matrices(device)) skip();
   for (matrices = MATRICES_PLAIN; matrices <= MATRICES_BEST; matrices++)
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
@@ -295,7 +296,8 @@ static struct setup *made_rule(struct backend *on, const struct delta_args *a, s
         f32_row(&all[i].t, r)[c] = all[i].centre + all[i].range * x;
         if (i == 3) f32_row(&all[i].t, r)[c] *= c < a->Dv ? x * x : 1e-6f;
         if (i == 0 && c < values_at) f32_row(&all[i].t, r)[c] *= 1.7f / sqrtf((float)a->Dk);
-        if (i == 0 && c >= none_at && c < values_at && r % 9 == 4) f32_row(&all[i].t, r)[c] = f32_row(&all[i].t, r - 1)[c];
+        if (i == 0 && c >= none_at && c < values_at && r % 9 == 4)
+          f32_row(&all[i].t, r)[c] = f32_row(&all[i].t, r - 1)[c];
       }
   op_delta_rule(&s->list, rule);
   walk(s);

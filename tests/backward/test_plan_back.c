@@ -29,16 +29,19 @@ static uint64_t shared_of(enum backward_kernel id, const uint32_t *spec) {
 
 static void check_kernel(const struct plan *plan, enum backward_kernel id, const struct plan_back_rule *p,
                          uint32_t subgroups, uint64_t bytes) {
-  const uint32_t spec[RULE_MATRIX_GRADS_SPECS] = {[RULE_MATRIX_SPEC_LANES] = subgroups * plan->matrix_lanes,
-                                                  [RULE_MATRIX_SPEC_BLOCK] = p->block,
-                                                  [RULE_MATRIX_SPEC_DK] = p->Dk,
-                                                  [RULE_MATRIX_SPEC_DV] = p->Dv,
-                                                  [RULE_MATRIX_SPEC_N] = 1,
-                                                  [RULE_MATRIX_SPEC_SUBGROUP] = plan->matrix_lanes,
-                                                  [RULE_MATRIX_SPEC_TILE] = plan->matrix_m,
-                                                  [RULE_MATRIX_SPEC_GATED] = 1,
-                                                  [RULE_MATRIX_SPEC_WHOLE] = 1,
-                                                  [RULE_MATRIX_SPEC_SPLIT] = p->split};
+  uint32_t spec[RULE_MATRIX_GRADS_SPECS] = {[RULE_MATRIX_SPEC_LANES] = subgroups * plan->matrix_lanes,
+                                            [RULE_MATRIX_SPEC_BLOCK] = p->block,
+                                            [RULE_MATRIX_SPEC_DK] = p->Dk,
+                                            [RULE_MATRIX_SPEC_DV] = p->Dv,
+                                            [RULE_MATRIX_SPEC_N] = 1,
+                                            [RULE_MATRIX_SPEC_SUBGROUP] = plan->matrix_lanes,
+                                            [RULE_MATRIX_SPEC_TILE] = plan->matrix_m,
+                                            [RULE_MATRIX_SPEC_GATED] = 1,
+                                            [RULE_MATRIX_SPEC_WHOLE] = 1,
+                                            [RULE_MATRIX_SPEC_SPLIT] = p->split,
+                                            [RULE_MATRIX_SPEC_SCORES] = plan_back_pool(plan, p).scores,
+                                            [RULE_MATRIX_SPEC_POOL] = plan_back_pool(plan, p).all};
+  if (id != BACKWARD_rule_matrix_grads) spec[RULE_MATRIX_SPEC_WIDTH] = p->width;
   if (backward_kernels[id].units > 1) assert_int_equal(shared_of(id, spec), bytes);
   assert_in_range(bytes, 1, plan->shared_bytes);
   assert_in_range(subgroups * plan->matrix_lanes, 1, plan->most_lanes);
@@ -55,7 +58,7 @@ static void kernels_take_the_shared_memory_that_the_plan_says(void **state) {
           struct plan_back_rule p;
           plan_make(caps_usable[i], &plan);
           const bool square = plan.matrix_m == plan.matrix_n && plan.matrix_n == plan.matrix_k,
-                     there = plan_back_rule(&plan, keys[k], values[v], conversions, &p);
+                     there = plan_back_rule(&plan, keys[k], values[v], v % 2 ? 512 : 16, conversions, &p);
           if (keys[k] <= 128) assert_int_equal(there, plan.matrix_mixers && square);
           if (keys[k] == 4096) assert_false(there);
           if (!there) continue;
@@ -63,8 +66,8 @@ static void kernels_take_the_shared_memory_that_the_plan_says(void **state) {
           assert_true(p.block % RULE_MATRIX_CHUNK == 0 && p.prepare.C == RULE_MATRIX_CHUNK);
           check_kernel(&plan, p.conversions ? BACKWARD_rule_matrix_states_registers : BACKWARD_rule_matrix_states, &p,
                        p.states, plan_back_scan_bytes(&plan, &p, false));
-          check_kernel(&plan, p.conversions ? BACKWARD_rule_matrix_reverse_registers : BACKWARD_rule_matrix_reverse,
-                       &p, p.reverse, plan_back_scan_bytes(&plan, &p, true));
+          check_kernel(&plan, p.conversions ? BACKWARD_rule_matrix_reverse_registers : BACKWARD_rule_matrix_reverse, &p,
+                       p.reverse, plan_back_scan_bytes(&plan, &p, true));
           check_kernel(&plan, BACKWARD_rule_matrix_grads, &p, p.grads, plan_back_grads_bytes(&plan, &p));
           assert_in_range(plan_delta_matrix_prepare_bytes(&p.prepare, 1), 1, plan.shared_bytes);
         }

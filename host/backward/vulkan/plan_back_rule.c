@@ -5,30 +5,37 @@
 
 #include <string.h>
 
-enum { CHUNK = 16, WIDTH = 16 }; // RULE_MATRIX_CHUNK; value columns of a subgroup
+enum { CHUNK = 16 }; // RULE_MATRIX_CHUNK
 
 // ---------------------------------------------------------------- shared memory: the shaders' variables
 
 uint64_t plan_back_scan_bytes(const struct plan *plan, const struct plan_back_rule *p, bool reverse) {
-  const uint64_t subgroups = reverse ? p->reverse : p->states, pitch = p->Dk / 8 + 1, own = CHUNK * 3;
+  const uint64_t subgroups = reverse ? p->reverse : p->states, pitch = p->Dk / 8 + 1, own = p->width * 3;
   const uint64_t staged = (reverse ? 2 : 1) * CHUNK * pitch + 2 * CHUNK * 3 + 3 * CHUNK / 4;
-  const uint64_t copy = p->conversions ? 0 : subgroups * WIDTH * pitch;
+  const uint64_t copy = p->conversions ? 0 : subgroups * p->width * pitch;
   return 16 * (2 * staged + 2 * subgroups * own + copy) + 4 * subgroups * plan->matrix_m * plan->matrix_m;
+}
+
+struct plan_back_pool plan_back_pool(const struct plan *plan, const struct plan_back_rule *p) {
+  const uint32_t C = p->block, tile = plan->matrix_m, columns = p->grads / p->split * tile;
+  const uint32_t slab = (p->Dk | p->Dv) % 32 == 0 ? 32 : 16, slabs = 3 * C * (slab / 8 + 1), decays = C * (C / 4 + 1),
+                 staged = C * (columns / 8 + 1), parts = p->grads * tile * (tile / 4 + 1);
+  const uint32_t rows = p->Dk <= columns ? C : p->split * tile, grads = rows * (columns / 4 + 1);
+  const uint32_t scores = max32(max32(slabs, decays), max32(staged, parts));
+  return (struct plan_back_pool){scores, max32(scores + 2 * C * (C / 8 + 1), grads)};
 }
 
 uint64_t plan_back_grads_bytes(const struct plan *plan, const struct plan_back_rule *p) {
   const uint64_t C = p->block, tile = plan->matrix_m, groups = p->grads / p->split;
-  const uint64_t slab = (p->Dk | p->Dv) % 32 == 0 ? 32 : 16, slabs = 3 * C * (slab / 8 + 1), decays = C * (C / 4 + 1),
-                 staged = C * (groups * tile / 8 + 1), parts = p->grads * tile * (tile / 4 + 1);
-  const uint64_t pool = max64(max64(slabs, decays), max64(staged, parts)), at_rows = C * max64(2 * groups, tile);
-  return 16 * (pool + 2 * C * (C / 8 + 1)) + 4 * (tile * tile + 6 * C + at_rows + p->grads);
+  const uint64_t floats = tile * tile + 6 * C + max64(2 * groups * C, tile * (C + tile)) + p->grads;
+  return 16ull * plan_back_pool(plan, p).all + 4 * floats;
 }
 
 // ---------------------------------------------------------------- sizes
 
 // The largest divisor of the value dimension's parts, so that no subgroup has none.
-static uint32_t scan_subgroups(uint32_t Dv, uint32_t most) {
-  const uint32_t parts = Dv / WIDTH;
+static uint32_t scan_subgroups(const struct plan_back_rule *p, uint32_t most) {
+  const uint32_t parts = p->Dv / p->width;
   uint32_t n = parts < most ? parts : most;
   while (parts % n) n--;
   return n;
@@ -41,14 +48,14 @@ static bool fits(const struct plan *plan, uint64_t bytes, uint32_t subgroups) {
 static bool plan_scan(const struct plan *plan, struct plan_back_rule *p, bool reverse) {
   uint32_t *subgroups = reverse ? &p->reverse : &p->states;
   for (uint32_t most = 4; most > 0; most--) {
-    *subgroups = scan_subgroups(p->Dv, most);
+    *subgroups = scan_subgroups(p, most);
     if (fits(plan, plan_back_scan_bytes(plan, p, reverse), *subgroups)) return true;
   }
   return false;
 }
 
-// Long blocks keep fewer states. In software, whose compiler takes long over them, they are short. Pairs of steps keep a
-// few subgroups busy even where keys have few columns.
+// Long blocks keep fewer states. In software, whose compiler takes long over them, they are short. Pairs of steps keep
+// a few subgroups busy even where keys have few columns.
 static bool plan_grads(const struct plan *plan, struct plan_back_rule *p) {
   const uint32_t most = plan->software ? 2 : p->Dk / plan->matrix_m >= 8 ? 8 : 4;
   p->split = 1;
@@ -58,15 +65,20 @@ static bool plan_grads(const struct plan *plan, struct plan_back_rule *p) {
   return false;
 }
 
-bool plan_back_rule(const struct plan *plan, uint32_t Dk, uint32_t Dv, bool conversions, struct plan_back_rule *p) {
+bool plan_back_rule(const struct plan *plan, uint32_t Dk, uint32_t Dv, uint32_t heads, bool conversions,
+                    struct plan_back_rule *p) {
   memset(p, 0, sizeof *p);
   if (!plan->matrix_mixers || plan->matrix_m != plan->matrix_n || plan->matrix_n != plan->matrix_k) return false;
   p->conversions = conversions && plan->matrix_conversions;
   p->lockstep = plan->software;
   p->Dk = round_up32(Dk, 16);
   p->Dv = round_up32(Dv, 16);
-  // Registers of an invocation for a subgroup's part of the state.
-  if (p->Dk * WIDTH / plan->matrix_lanes > plan->matrix_sums * 8) return false;
+  // Numbers of the state that a subgroup's registers hold.
+  const uint32_t most = plan->matrix_sums * 8 * plan->matrix_lanes;
+  // A subgroup of twice the columns reads half the keys; it takes twice the registers and leaves half the workgroups.
+  const bool many = p->Dv % 128 == 0 && heads * (p->Dv / 128) >= 2 * plan->processors;
+  p->width = many && 32 * p->Dk <= most ? 32 : 16;
+  if (16 * p->Dk > most) return false;
   p->prepare = (struct plan_delta_matrix){.r = 1, .block = p->Dk, .C = CHUNK, .Dk = p->Dk};
   plan_delta_prepare(plan, 1, &p->prepare);
   return plan_scan(plan, p, false) && plan_scan(plan, p, true) && plan_grads(plan, p);

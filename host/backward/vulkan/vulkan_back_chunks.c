@@ -3,8 +3,6 @@
 
 #include "rule_matrix.h"
 
-#include <string.h>
-
 struct chunks_call {
   const struct delta_rule *op;
   struct plan_back_rule p;
@@ -26,7 +24,8 @@ static bool make_rooms(struct walk *w, struct chunks_call *v) {
   struct rule_matrix_args *a = &v->args;
   const uint64_t most = (uint64_t)v->op->qkv.rows * v->op->a.n / p->block + v->op->sequences.rows,
                  heads = (uint64_t)a->Hv * most, numbers = heads * p->block;
-  const uint64_t row = RULE_MATRIX_ROW((uint64_t)a->H, a->Hv, p->Dk, p->Dv) / 2, record = 4 * DELTA_MATRIX_RECORD(16, 1);
+  const uint64_t row = RULE_MATRIX_ROW((uint64_t)a->H, a->Hv, p->Dk, p->Dv) / 2,
+                 record = 4 * DELTA_MATRIX_RECORD(16, 1);
   if (most * p->block > UINT32_MAX || 2 * round_up(numbers, 64) > UINT32_MAX) return false;
   a->blocks = (uint32_t)most;
   v->steps = (uint32_t)most * p->block;
@@ -49,15 +48,17 @@ static void gates(struct walk *w, const struct chunks_call *v) {
   struct rule_matrix_args args = v->args;
   args.beta_stride = op->beta.stride;
   args.g_stride = op->g.stride;
-  const uint32_t spec[RULE_MATRIX_GATES_SPECS] = {[RULE_MATRIX_SPEC_LANES] = 32,
+  const uint32_t spec[RULE_MATRIX_GATES_SPECS] = {[RULE_MATRIX_SPEC_LANES] = vulkan_plan(w->c)->block_lanes,
                                                   [RULE_MATRIX_SPEC_BLOCK] = v->p.block,
                                                   [RULE_MATRIX_SPEC_N] = op->a.n};
-  const struct binding bindings[RULE_MATRIX_GATES_BINDINGS] = {
-      [RULE_MATRIX_GATES] = bound(v, v->gates),         [RULE_MATRIX_SEQUENCES] = bound(v, op->sequences),
-      [RULE_MATRIX_GATES_WHOLE] = bound(v, v->whole),   [RULE_MATRIX_GATES_BETA] = bound(v, op->beta),
-      [RULE_MATRIX_GATES_G] = bound(v, op->a.gated ? op->g : op->qkv)};
-  back_dispatch(w, BACKWARD_rule_matrix_gates, spec, bindings, &args,
-                (struct grid){divide_up(args.Hv, 32), args.blocks, 1}, 4ull * v->steps * args.Hv);
+  const struct binding bindings[RULE_MATRIX_GATES_BINDINGS] = {[RULE_MATRIX_GATES] = bound(v, v->gates),
+                                                               [RULE_MATRIX_SEQUENCES] = bound(v, op->sequences),
+                                                               [RULE_MATRIX_GATES_WHOLE] = bound(v, v->whole),
+                                                               [RULE_MATRIX_GATES_BETA] = bound(v, op->beta),
+                                                               [RULE_MATRIX_GATES_G] =
+                                                                   bound(v, op->a.gated ? op->g : op->qkv)};
+  back_dispatch(w, BACKWARD_rule_matrix_gates, spec, bindings, &args, (struct grid){args.blocks, 1, 1},
+                4ull * v->steps * args.Hv);
 }
 
 static void pack(struct walk *w, const struct chunks_call *v) {
@@ -74,11 +75,11 @@ static void pack(struct walk *w, const struct chunks_call *v) {
                                                  [RULE_MATRIX_SPEC_N] = op->a.n,
                                                  [RULE_MATRIX_SPEC_UNIT] = sizes % 4 == 0 ? 4 : 1};
   const struct binding bindings[RULE_MATRIX_PACK_BINDINGS] = {
-      [RULE_MATRIX_ROWS] = bound(v, v->rows),        [RULE_MATRIX_SEQUENCES] = bound(v, op->sequences),
-      [RULE_MATRIX_GATES] = bound(v, v->gates),      [RULE_MATRIX_PACK_QKV] = bound(v, op->qkv),
-      [RULE_MATRIX_PACK_DO] = bound(v, d_o),         [RULE_MATRIX_PACK_DSTATE] = bound(v, dstate)};
-  back_dispatch(w, BACKWARD_rule_matrix_pack, spec, bindings, &args,
-                (struct grid){max32(args.H, args.Hv), args.blocks, 1}, (uint64_t)v->steps * v->rows.cols);
+      [RULE_MATRIX_ROWS] = bound(v, v->rows),   [RULE_MATRIX_SEQUENCES] = bound(v, op->sequences),
+      [RULE_MATRIX_GATES] = bound(v, v->gates), [RULE_MATRIX_PACK_QKV] = bound(v, op->qkv),
+      [RULE_MATRIX_PACK_DO] = bound(v, d_o),    [RULE_MATRIX_PACK_DSTATE] = bound(v, dstate)};
+  back_dispatch(w, BACKWARD_rule_matrix_pack, spec, bindings, &args, (struct grid){args.H + args.Hv, args.blocks, 1},
+                (uint64_t)v->steps * v->rows.cols);
 }
 
 // The steps as one sequence of n = 1, whose padding has beta 0.
@@ -89,8 +90,7 @@ static void prepare(struct walk *w, const struct chunks_call *v) {
   rule.a.Dk = v->p.Dk;
   rule.a.Dv = v->p.Dv;
   rule.g.offset = v->args.g_at * sizeof(float);
-  if (!w->status)
-    vulkan_delta_prepare(w->c, &rule, &v->p.prepare, bound(v, v->prepared), v->steps / RULE_MATRIX_CHUNK);
+  if (!w->status) vulkan_delta_prepare(w->c, &rule, &v->p.prepare, bound(v, v->prepared), v->steps / RULE_MATRIX_CHUNK);
 }
 
 static void scan_spec(struct walk *w, const struct chunks_call *v, uint32_t subgroups, uint32_t *spec) {
@@ -103,11 +103,12 @@ static void scan_spec(struct walk *w, const struct chunks_call *v, uint32_t subg
   spec[RULE_MATRIX_SPEC_SUBGROUP] = plan->matrix_lanes;
   spec[RULE_MATRIX_SPEC_TILE] = plan->matrix_m;
   spec[RULE_MATRIX_SPEC_LOCKSTEP] = v->p.lockstep;
+  spec[RULE_MATRIX_SPEC_WIDTH] = v->p.width; // of scans; grads has another constant there
 }
 
 // Workgroups for value columns, heads and sequences.
 static struct grid scan_grid(const struct chunks_call *v, uint32_t subgroups) {
-  return (struct grid){divide_up(v->p.Dv, 16 * subgroups), v->args.Hv, v->op->sequences.rows};
+  return (struct grid){divide_up(v->p.Dv, v->p.width * subgroups), v->args.Hv, v->op->sequences.rows};
 }
 
 static void states(struct walk *w, const struct chunks_call *v) {
@@ -117,10 +118,11 @@ static void states(struct walk *w, const struct chunks_call *v) {
   args.has_before = before.buffer != NULL;
   args.state_stride = v->op->state.stride;
   scan_spec(w, v, v->p.states, spec);
-  const struct binding bindings[RULE_MATRIX_STATES_BINDINGS] = {
-      [RULE_MATRIX_ROWS] = bound(v, v->rows),         [RULE_MATRIX_SEQUENCES] = bound(v, v->op->sequences),
-      [RULE_MATRIX_GATES] = bound(v, v->gates),       [RULE_MATRIX_STATES] = bound(v, v->states),
-      [RULE_MATRIX_PREPARED] = bound(v, v->prepared), [RULE_MATRIX_STATES_BEFORE] = bound(v, before)};
+  const struct binding bindings[RULE_MATRIX_STATES_BINDINGS] = {[RULE_MATRIX_ROWS] = bound(v, v->rows),
+                                                                [RULE_MATRIX_SEQUENCES] = bound(v, v->op->sequences),
+                                                                [RULE_MATRIX_STATES] = bound(v, v->states),
+                                                                [RULE_MATRIX_PREPARED] = bound(v, v->prepared),
+                                                                [RULE_MATRIX_STATES_BEFORE] = bound(v, before)};
   back_dispatch(w, v->p.conversions ? BACKWARD_rule_matrix_states_registers : BACKWARD_rule_matrix_states, spec,
                 bindings, &args, scan_grid(v, v->p.states),
                 2ull * v->steps * args.Hv * v->p.Dv * (2 * v->p.Dk + RULE_MATRIX_CHUNK / 2));
@@ -133,9 +135,9 @@ static void reverse(struct walk *w, const struct chunks_call *v) {
   args.state_stride = dstate.stride;
   scan_spec(w, v, v->p.reverse, spec);
   const struct binding bindings[RULE_MATRIX_REVERSE_BINDINGS] = {
-      [RULE_MATRIX_ROWS] = bound(v, v->rows),         [RULE_MATRIX_SEQUENCES] = bound(v, v->op->sequences),
-      [RULE_MATRIX_GATES] = bound(v, v->gates),       [RULE_MATRIX_STATES] = bound(v, v->states),
-      [RULE_MATRIX_PREPARED] = bound(v, v->prepared), [RULE_MATRIX_REVERSE_DSTATE] = bound(v, dstate)};
+      [RULE_MATRIX_ROWS] = bound(v, v->rows),           [RULE_MATRIX_SEQUENCES] = bound(v, v->op->sequences),
+      [RULE_MATRIX_REVERSE_GATES] = bound(v, v->gates), [RULE_MATRIX_STATES] = bound(v, v->states),
+      [RULE_MATRIX_PREPARED] = bound(v, v->prepared),   [RULE_MATRIX_REVERSE_DSTATE] = bound(v, dstate)};
   back_dispatch(w, v->p.conversions ? BACKWARD_rule_matrix_reverse_registers : BACKWARD_rule_matrix_reverse, spec,
                 bindings, &args, scan_grid(v, v->p.reverse),
                 2ull * v->steps * args.Hv * v->p.Dv * (3 * v->p.Dk + RULE_MATRIX_CHUNK));
@@ -152,12 +154,16 @@ static void grads(struct walk *w, const struct chunks_call *v) {
   args.g_stride = dg.stride;
   scan_spec(w, v, v->p.grads, spec);
   spec[RULE_MATRIX_SPEC_GATED] = op->a.gated;
-  spec[RULE_MATRIX_SPEC_WHOLE] = op->a.n == 1 && args.Dk == v->p.Dk;
+  spec[RULE_MATRIX_SPEC_WHOLE] =
+      op->a.n == 1 && args.Dk == v->p.Dk && args.Dv == v->p.Dv && dqkv.stride % 4 == 0 && dqkv.offset % 16 == 0;
+  const struct plan_back_pool pool = plan_back_pool(vulkan_plan(w->c), &v->p);
   spec[RULE_MATRIX_SPEC_SPLIT] = v->p.split;
+  spec[RULE_MATRIX_SPEC_SCORES] = pool.scores;
+  spec[RULE_MATRIX_SPEC_POOL] = pool.all;
   const struct binding bindings[RULE_MATRIX_GRADS_BINDINGS] = {
-      [RULE_MATRIX_ROWS] = bound(v, v->rows),        [RULE_MATRIX_SEQUENCES] = bound(v, op->sequences),
-      [RULE_MATRIX_GATES] = bound(v, v->gates),      [RULE_MATRIX_STATES] = bound(v, v->states),
-      [RULE_MATRIX_GRADS_DQKV] = bound(v, dqkv),     [RULE_MATRIX_GRADS_DBETA] = bound(v, dbeta),
+      [RULE_MATRIX_ROWS] = bound(v, v->rows),         [RULE_MATRIX_SEQUENCES] = bound(v, op->sequences),
+      [RULE_MATRIX_GRADS_GATES] = bound(v, v->gates), [RULE_MATRIX_STATES] = bound(v, v->states),
+      [RULE_MATRIX_GRADS_DQKV] = bound(v, dqkv),      [RULE_MATRIX_GRADS_DBETA] = bound(v, dbeta),
       [RULE_MATRIX_GRADS_DG] = vulkan_bind(dg, dbeta)};
   const uint64_t products = 3ull * v->p.Dk * v->p.Dv + v->p.block * (v->p.Dv + 2ull * v->p.Dk);
   back_dispatch(w, BACKWARD_rule_matrix_grads, spec, bindings, &args, (struct grid){args.H, args.blocks, 1},
@@ -191,7 +197,8 @@ bool vulkan_back_chunks(struct walk *w, const struct delta_rule *op) {
   const bool built = backward_kernels[BACKWARD_rule_matrix_grads].units > 1,
              converts = backward_kernels[BACKWARD_rule_matrix_states_registers].units > 1;
   if (!w->list->matrices || op->a.r > 1 || !built) return false;
-  if (!plan_back_rule(vulkan_plan(w->c), op->a.Dk, op->a.Dv, w->list->matrices == MATRICES_BEST && converts, &p))
+  if (!plan_back_rule(vulkan_plan(w->c), op->a.Dk, op->a.Dv, op->sequences.rows * op->a.Hv,
+                      w->list->matrices == MATRICES_BEST && converts, &p))
     return false;
   vulkan_back_chunks_planned(w, op, &p);
   return true;

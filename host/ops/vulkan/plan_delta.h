@@ -22,8 +22,8 @@ struct plan_delta_matrix {
 // fits.
 bool plan_delta_matrix(const struct plan *plan, uint32_t Dk, uint32_t Dv, uint32_t n, uint32_t r, uint32_t heads,
                        uint32_t T, struct plan_delta_matrix *out);
-// Chooses the slab and the lanes of prepare from C and Dk; C becomes shorter if shared memory demands it. n: unknowns of a
-// token.
+// Chooses the slab and the lanes of prepare from C and Dk; C becomes shorter if shared memory demands it. n: unknowns
+// of a token.
 void plan_delta_prepare(const struct plan *plan, uint32_t n, struct plan_delta_matrix *d) INSIDE(plan_delta_prepare);
 uint64_t plan_delta_matrix_join_bytes(const struct plan *plan, const struct plan_delta_matrix *d);
 uint64_t plan_delta_matrix_reach_bytes(const struct plan *plan, const struct plan_delta_matrix *d);
