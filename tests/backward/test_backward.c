@@ -469,19 +469,19 @@ static double product_error(struct tensor y, struct tensor left, bool turn_left,
   return sqrt(error / norm);
 }
 
-static void begin_products(struct setup *s, enum matrices matrices) {
-  s->list.matrices = matrices;
+static void begin_products(struct setup *s, enum matrices use) {
+  s->list.matrices = use;
   backend->functions->recorder_begin(s->walk.c, false, NULL);
   backend->functions->recorder_list(s->walk.c, &s->list); // of no operations
 }
 
 // Sizes with and without remainders, and few rows, which other kernels compute.
-static void products(uint32_t T, uint32_t N, uint32_t K, enum matrices matrices, double limit) {
+static void products(uint32_t T, uint32_t N, uint32_t K, enum matrices use, double limit) {
   struct setup *s = setup("products");
   const struct tensor x = random_matrix(s, T, K, 1), w = random_matrix(s, N, K, 2), dy = random_matrix(s, T, N, 3);
   const struct tensor y = value(s, T, N), dx = value(s, T, K), dw = value(s, N, K);
   const struct walk_functions *f = s->walk.functions;
-  begin_products(s, matrices);
+  begin_products(s, use);
   f->linear(&s->walk, y, x, w);
   f->times(&s->walk, dx, dy, w, true);
   f->add_outer(&s->walk, dw, dy, x);
