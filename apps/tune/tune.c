@@ -57,6 +57,18 @@ static int check_contrary(const struct tune_request *r, const struct arguments *
   return EXIT_OK;
 }
 
+// The library takes 0 for its default.
+static int check_zeros(const struct tune_request *r) {
+  const struct {
+    const char *name;
+    float value;
+  } all[] = {{"rate", r->rate},   {"weight", r->weight}, {"temperature", r->temperature},
+             {"clip", r->clip},   {"beta1", r->beta1},   {"beta2", r->beta2}};
+  for (size_t i = 0; i < sizeof all / sizeof *all; ++i)
+    if (!(all[i].value > 0)) return complain(EXIT_USAGE, "--%s must be above 0", all[i].name);
+  return EXIT_OK;
+}
+
 static int check_request(const struct tune_request *r) {
   if (!r->task && !r->texts.count) return complain(EXIT_USAGE, "nothing to train on: --text FILE");
   if (r->task && strcmp(r->task, "group") && strcmp(r->task, "recall"))
@@ -66,11 +78,10 @@ static int check_request(const struct tune_request *r) {
     return complain(EXIT_USAGE, "texts need --tokenizer, a folder with tokenizer.json");
   if (strcmp(r->schedule, "cosine") && strcmp(r->schedule, "constant"))
     return complain(EXIT_USAGE, "--schedule takes cosine or constant, not \"%s\"", r->schedule);
-  if (!(r->rate > 0)) return complain(EXIT_USAGE, "--rate must be above 0");
   if (!r->out && !r->adapter_out) return complain(EXIT_USAGE, "where to? OUT, or --adapter-out DIR");
   if (r->out && r->adapter_out && !strcmp(r->out, r->adapter_out))
     return complain(EXIT_USAGE, "OUT and --adapter-out are the same folder");
-  return EXIT_OK;
+  return check_zeros(r);
 }
 
 static int take_arguments(struct tune_request *r, const struct arguments *a) {

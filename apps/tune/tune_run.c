@@ -70,6 +70,7 @@ static int measure(struct tune_work *w) {
     const deltaic_tune_batch batch = batch_of(held, first, left < w->r->batch ? (uint32_t)left : w->r->batch, &b);
     const uint64_t n = predictions_of(&batch);
     status = deltaic_tune_measure(w->tune, &batch, &loss);
+    if (status == DELTAIC_CANCELLED && interrupted()) return (buffer_free(&b), EXIT_OK);
     sum += loss.ce * (double)n;
     w->predictions += n;
   }
@@ -99,15 +100,23 @@ static void report(const struct tune_work *w, double rate) {
 
 // ---------------------------------------------------------------- steps
 
-static int save_state(struct tune_work *w) {
+static deltaic_status save_state(struct tune_work *w) {
   char *note = tune_note(w);
-  int code = complain_status(deltaic_tune_save_state(w->tune, w->state, note));
+  const deltaic_status status = deltaic_tune_save_state(w->tune, w->state, note);
   free(note);
-  if (!code) {
+  if (!status) {
     w->has_state = true;
     w->saved = w->done;
   }
-  return code;
+  return status;
+}
+
+// A full disk may have room again before the next state. The steps are worth more than a copy of them.
+static void save_on_the_way(struct tune_work *w) {
+  if (!save_state(w)) return;
+  progress_clear();
+  complain(EXIT_OK, "%s; the training goes on without the state after step %llu", deltaic_last_error(),
+           (unsigned long long)w->done);
 }
 
 // Leaves w->done as it was if Ctrl-C came.
@@ -124,6 +133,7 @@ static deltaic_status take_step(struct tune_work *w, struct buffer *b, double ra
     sum += (loss.ce + (r->teacher ? (double)r->weight * loss.kd : 0)) / r->accumulate;
   }
   if (!status) status = deltaic_tune_step(w->tune, rate, &norm);
+  if (status == DELTAIC_CANCELLED && interrupted()) status = DELTAIC_OK; // while pipelines were compiled
   deltaic_tune_info info;
   deltaic_tune_get_info(w->tune, &info);
   if (info.steps == w->done) return status; // else the step is taken, even if the device was lost after it
@@ -154,7 +164,7 @@ static int run_steps(struct tune_work *w, struct buffer *b) {
     code = measure_held(w);
     report(w, rate);
     progress_show(&progress, (w->done - from) * tokens, (stop - from) * tokens);
-    if (!code && r->save_every && w->done % r->save_every == 0 && w->done < stop) code = save_state(w);
+    if (!code && r->save_every && w->done % r->save_every == 0 && w->done < stop) save_on_the_way(w);
   }
   progress_clear();
   return code;
@@ -167,7 +177,7 @@ int tune_run(struct tune_work *w) {
   int code = run_steps(w, &b);
   buffer_free(&b);
   if (code || !tune_stopped(w)) return code;
-  code = save_state(w);
+  code = complain_status(save_state(w));
   if (code || !interrupted()) return code;
   return complain(EXIT_INTERRUPTED, "stopped by %s after step %llu of %llu; --resume goes on from %s", interrupt_name(),
                   (unsigned long long)w->done, (unsigned long long)w->steps, w->state);

@@ -62,7 +62,9 @@ static deltaic_status make_memory(struct trainer *t) {
     if (!status) item_strips(&t->items[i], count_sums, t);
   }
   if (status) return status;
-  return b->functions->buffer_create(b, MEMORY_SHARED, 2 * t->sum_count * sizeof(float), "sums of squares", &t->sums);
+  status = b->functions->buffer_create(b, MEMORY_SHARED, 2 * t->sum_count * sizeof(float), "sums of squares", &t->sums);
+  // B is 0, so that nothing changes. But the kernels are compiled, which a step could not undo if it stopped there.
+  return status ? status : trainer_refresh(t);
 }
 
 static deltaic_status add_tensors(struct trainer *t, const char *path) {
@@ -382,7 +384,10 @@ static deltaic_status update(struct trainer *t, double rate, double scale) {
     item_strips(&t->items[i], update_strip, &u);
   }
   record_weights(t, u.w);
-  return t->spoiled = learner_end(t->learner);
+  const deltaic_status status = learner_end(t->learner);
+  // Who cancels does so while the first step's kernels are compiled: nothing has run then (make_memory()).
+  if (status != DELTAIC_CANCELLED) t->spoiled = status;
+  return status;
 }
 
 deltaic_status trainer_step(struct trainer *t, double rate, double *norm) {

@@ -2,12 +2,14 @@
 #include "adapter.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define PREFIX "base_model.model."
 #define A_END ".lora_A.weight"
 #define B_END ".lora_B.weight"
+#define BIAS_END ".base_layer.bias" // of a layer that has adapters
 enum { NAME = 512 };
 
 // What changes one tensor of the base: A and B, or a whole tensor.
@@ -142,16 +144,19 @@ static deltaic_status take(struct adapter *a, struct checkpoint *base, const str
 
 static deltaic_status take_tensor(struct adapter *a, struct checkpoint *base, const struct file_tensor *t) {
   const size_t prefix = strlen(PREFIX);
-  char name[NAME];
+  char name[NAME], other[NAME + sizeof A_END];
   if (strncmp(t->name, PREFIX, prefix) || strlen(t->name) >= NAME)
     return fail(DELTAIC_UNSUPPORTED, "%s: tensor %.200s has no name as PEFT gives them", a->folder, t->name);
   strcpy(name, t->name);
   if (strip_end(name, B_END)) {
-    if (checkpoint_findf(a->file, "%.200s%s", name, A_END)) return DELTAIC_OK; // taken with A
+    snprintf(other, sizeof other, "%s%s", name, A_END);
+    if (checkpoint_find(a->file, other)) return DELTAIC_OK; // taken with A
     return fail(DELTAIC_BAD_FILE, "%s: tensor %.200s is without lora_A", a->folder, t->name);
   }
+  if (strip_end(name, BIAS_END)) strcat(name, ".bias");
   if (!strip_end(name, A_END)) return take(a, base, t, name + prefix, (struct change){.whole = t});
-  const struct file_tensor *B = checkpoint_findf(a->file, "%.200s%s", name, B_END);
+  snprintf(other, sizeof other, "%s%s", name, B_END);
+  const struct file_tensor *B = checkpoint_find(a->file, other);
   if (!B) return fail(DELTAIC_BAD_FILE, "%s: tensor %.200s is without lora_B", a->folder, t->name);
   strcat(name, ".weight");
   return take(a, base, t, name + prefix, (struct change){.A = t, .B = B});

@@ -201,7 +201,7 @@ deltaic_status file_tensor_load(struct file_tensor *t) {
   if (t->change) status = t->change(t, data);
   if (status) {
     free(data);
-    return status;
+    return t->input->status = status;
   }
   t->data = data;
   t->loaded = true;
