@@ -226,16 +226,17 @@ DELTAIC_PRUNE_API deltaic_status deltaic_pruning_refit(deltaic_pruning *pruning,
 /* Trains the pruned model on a text, with the unpruned one as its teacher: LoRA on the projections of queries, keys and
  * values (alpha is twice the rank), merged at the end; convolutions, norms and biases themselves. After a refit, if
  * there is one. The text is read once, in order, in windows that start from a zero state; what fills no whole step is
- * left out. Computes in f32. */
+ * left out. */
 typedef struct deltaic_recover_options {
   size_t size;
-  uint32_t window;        /* tokens per window; 0: 512 */
-  uint32_t batch;         /* windows per step; 0: 2 */
-  uint32_t rank;          /* of the adapters; 0: 32 */
-  uint32_t threads;       /* of the CPU, without a device; 0: all cores */
-  double rate;            /* the largest learning rate; 0: 1e-3 */
-  uint64_t seed;          /* of the adapters' first values */
-  deltaic_device *device; /* computes; NULL: the CPU */
+  uint32_t window;             /* tokens per window; 0: 512 */
+  uint32_t batch;              /* windows per step; 0: 2 */
+  uint32_t rank;               /* of the adapters; 0: 32 */
+  uint32_t threads;            /* of the CPU, without a device; 0: all cores */
+  double rate;                 /* the largest learning rate; 0: 1e-3 */
+  uint64_t seed;               /* of the adapters' first values */
+  deltaic_device *device;      /* computes; NULL: the CPU */
+  deltaic_precision precision; /* as of deltaic_tune_options */
 } deltaic_recover_options;
 /* Until it returns OK, the checkpoint in the folder is what it was; after a failure to write it is not usable.
  * progress: in tokens; may be NULL. */

@@ -1,6 +1,6 @@
 /* deltaic_tune.h: trains a checkpoint on tokens. The conventions of deltaic.h apply. These functions are in
- * libdeltaic_prune. Training computes in f32 on a device, whatever the checkpoint's format is; AdamW runs on the CPU.
- * The whole model must fit into memory in f32. GGUF files and mixtures of experts cannot be trained.
+ * libdeltaic_prune. Training has its weights in f32 on a device, whatever the checkpoint's format is; AdamW runs on
+ * the CPU. The whole model must fit into memory in f32. GGUF files and mixtures of experts cannot be trained.
  *
  *   deltaic_tune_create(path, &options, &tune);
  *   for each step:
@@ -42,7 +42,9 @@ typedef struct deltaic_tune_options {
   uint64_t seed;              /* of A, which begins with random values; B begins with zeros */
   uint32_t threads;           /* of the CPU, without a device; 0: all cores */
   deltaic_device *device;     /* computes; NULL: the CPU */
-  deltaic_precision precision; /* FAST: on a device with cooperative matrices, operands of products are f16 */
+  /* FAST: on a device with cooperative matrices, products round their operands to f16, and gradients are off by about
+   * 1e-3 of their norm. */
+  deltaic_precision precision;
 } deltaic_tune_options;
 
 /* Writes config.json and model.safetensors (f32) into a folder that is there: a new model, with first values as
@@ -59,6 +61,7 @@ typedef struct deltaic_tune_info {
   uint64_t trained;          /* numbers that are trained */
   uint32_t tensors, adapted; /* tensors that are trained, and how many of them by LoRA */
   int32_t vocabulary;
+  bool fast; /* products round to f16 */
 } deltaic_tune_info;
 DELTAIC_PRUNE_API void deltaic_tune_get_info(const deltaic_tune *tune, deltaic_tune_info *info);
 

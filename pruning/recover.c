@@ -69,6 +69,7 @@ deltaic_status deltaic_pruning_recover(deltaic_pruning *p, const int32_t *tokens
   o.seed = r.o.seed;
   o.threads = r.o.threads;
   o.device = r.o.device;
+  o.precision = r.o.precision;
   status = deltaic_tune_create(p->folder, &o, &r.tune);
   if (!status) status = train(&r, progress, user);
   if (!status) status = trainer_finish(r.tune->trainer);

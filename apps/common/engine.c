@@ -154,6 +154,10 @@ static bool show_upload(void *user, uint64_t done, uint64_t total) {
   return !interrupted();
 }
 
+deltaic_precision engine_precision(const struct engine_options *options) {
+  return strcmp(options->precision, "float32") ? DELTAIC_PRECISION_FAST : DELTAIC_PRECISION_FLOAT32;
+}
+
 deltaic_session_options session_options(const struct engine_options *options) {
   deltaic_session_options out = DELTAIC_INIT(deltaic_session_options);
   out.context = options->context;
@@ -161,7 +165,7 @@ deltaic_session_options session_options(const struct engine_options *options) {
   out.sequences = options->sequences;
   if (!strcmp(options->rule, "recurrent")) out.rule = DELTAIC_RULE_RECURRENT;
   if (!strcmp(options->rule, "chunk")) out.rule = DELTAIC_RULE_CHUNK;
-  if (!strcmp(options->precision, "float32")) out.precision = DELTAIC_PRECISION_FLOAT32;
+  out.precision = engine_precision(options);
   return out;
 }
 

@@ -4,6 +4,7 @@
 #include "command.h"
 #include "common.h"
 #include "deltaic_tune.h"
+#include "engine.h"
 #include "options.h"
 #include "print.h"
 
@@ -12,8 +13,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WHOLE 1e-5 // limit of all gradients together, as a share of their 2-norm
-enum { EACH = 10, WORST = 5 };
+// Limits of all gradients together and of each, as shares of their 2-norms, in float32 and fast.
+static const struct limits {
+  double whole, each; // each: times whole
+} limits[2] = {{1e-5, 10}, {2e-3, 5}};
+enum { WORST = 5 };
 
 static const struct usage usage = {
     .name = "validate",
@@ -30,7 +34,10 @@ struct row {
 
 struct gradients {
   const char *checkpoint, *file;
-  double limit;
+  double limit; // 0: by the precision
+  double each;  // times limit
+  bool fast;
+  struct engine engine;
   deltaic_tensors *tensors;
   deltaic_tune *tune;
   struct row *rows; // the largest relative error first
@@ -85,12 +92,29 @@ static int by_error(const void *a, const void *b) {
   return p > q ? -1 : p < q ? 1 : strcmp(x->name, y->name);
 }
 
-static int compare_all(struct gradients *g, uint32_t threads) {
+static int open_all(struct gradients *g, const struct engine_options *options) {
   deltaic_tune_options o = DELTAIC_INIT(deltaic_tune_options);
+  deltaic_tune_info info;
+  int code = precision_check(options);
+  if (!code) code = context_open(options, &g->engine.context);
+  if (!code) code = engine_open_device(options, &g->engine);
+  if (code) return code;
   o.everything = true;
-  o.threads = threads;
+  o.threads = options->threads;
+  o.device = g->engine.device;
+  o.precision = engine_precision(options);
+  code = complain_status(deltaic_tune_create(g->checkpoint, &o, &g->tune));
+  if (code) return code;
+  deltaic_tune_get_info(g->tune, &info);
+  g->fast = info.fast;
+  g->each = limits[info.fast].each;
+  if (!(g->limit > 0)) g->limit = limits[info.fast].whole;
+  return EXIT_OK;
+}
+
+static int compare_all(struct gradients *g, const struct engine_options *options) {
   int code = complain_status(deltaic_tensors_open(g->file, &g->tensors));
-  if (!code) code = complain_status(deltaic_tune_create(g->checkpoint, &o, &g->tune));
+  if (!code) code = open_all(g, options);
   if (!code) code = add_gradient(g);
   if (code) return code;
   const uint64_t all = deltaic_tensors_count(g->tensors);
@@ -118,10 +142,11 @@ static void print(const struct gradients *g, bool whole) {
   table_row(&t, "gradient", "relative error", "limit");
   for (size_t i = 0; i < g->count && (whole || i < WORST); ++i)
     table_row(&t, g->rows[i].name, number(relative(g->rows[i].error, g->rows[i].size)).text,
-              number(EACH * g->limit).text);
+              number(g->each * g->limit).text);
   table_row(&t, "all together", number(relative(g->error, g->size)).text, number(g->limit).text);
   table_end(&t, 0);
-  printf("\nloss         %.6f\ncompared     %zu tensors\n", g->loss, g->count);
+  printf("\nloss         %.6f\ncompared     %zu tensors\ndevice       %s, %s\n", g->loss, g->count,
+         g->engine.device_info.name, g->fast ? "fast: products of f16" : "float32");
 }
 
 static int print_json(const struct gradients *g, bool passes) {
@@ -138,41 +163,45 @@ static int print_json(const struct gradients *g, bool passes) {
 static int report(const struct gradients *g, bool whole, bool as_json) {
   const struct row *worst = &g->rows[0];
   const double one = relative(worst->error, worst->size), all = relative(g->error, g->size);
-  const bool first = one <= EACH * g->limit, passes = first && all <= g->limit;
+  const bool first = one <= g->each * g->limit, passes = first && all <= g->limit;
   int code = as_json ? print_json(g, passes) : EXIT_OK;
   if (!as_json) print(g, whole);
   if (code || passes) return code;
   if (!first)
     return complain(EXIT_FAILED, "%s: the gradient of %s is off by %.1e of its norm, limit %.1e", g->checkpoint,
-                    worst->name, one, EACH * g->limit);
+                    worst->name, one, g->each * g->limit);
   return complain(EXIT_FAILED, "%s: all gradients together are off by %.1e of their norm, limit %.1e", g->checkpoint,
                   all, g->limit);
 }
 
 int command_validate_gradients(int argc, char **argv) {
-  bool whole = false, as_json = false, quiet = false;
-  uint32_t threads = 0;
+  struct engine_options engine = {.device = "cpu", .rule = "auto", .precision = "float32"};
+  bool whole = false, as_json = false;
   float limit = 0;
-  const char *model = NULL;
   struct arguments arguments;
   int code;
   const struct option options[] = {
       FLAG('l', "layers", &whole, "a row for each tensor"),
-      NUMBER(0, "limit", "X", &limit, 0, "of all gradients together; 0: 1e-5"),
-      COUNT('t', "threads", "N", &threads, 0, 1024, "threads of the CPU; 0: all cores"),
-      TEXT('m', "model", "DIR", &model, "the checkpoint"),
-      FLAG('q', "quiet", &quiet, "no progress"),
+      NUMBER(0, "limit", "X", &limit, 0, "of all gradients together; 0: by --precision"),
+      TEXT('m', "model", "DIR", &engine.model, "the checkpoint"),
+      TEXT('d', "device", "WHICH", &engine.device, "cpu, best, or one from 'deltaic devices'"),
+      COUNT('t', "threads", "N", &engine.threads, 0, 1024, "threads of the CPU; 0: all cores"),
+      TEXT(0, "precision", "WHICH", &engine.precision, "arithmetic: float32 or fast"),
+      TEXT(0, "cache-dir", "DIR", &engine.cache_dir, "folder for compiled pipelines"),
+      FLAG(0, "validate", &engine.validate, "run under the Vulkan validation layer"),
+      FLAG('q', "quiet", &engine.quiet, "no progress"),
       FLAG(0, "json", &as_json, "print one JSON object"),
       OPTIONS_END,
   };
   if (!options_parse(&usage, options, argc, argv, &arguments, &code)) return code;
-  struct gradients g = {.checkpoint = model ? model : arguments.items[0],
+  struct gradients g = {.checkpoint = engine.model ? engine.model : arguments.items[0],
                         .file = arguments.items[arguments.count - 1],
-                        .limit = limit > 0 ? (double)limit : WHOLE};
-  code = compare_all(&g, threads);
+                        .limit = (double)limit};
+  code = compare_all(&g, &engine);
   if (!code) code = report(&g, whole, as_json);
   deltaic_tune_free(g.tune);
   deltaic_tensors_close(g.tensors);
+  code = engine_close(&g.engine, code);
   free(g.rows);
   return code;
 }

@@ -253,7 +253,10 @@ int command_prune(int argc, char **argv) {
       FLAG('r', "refit", &r.refit, "compute the output projections again"),
       NUMBER(0, "ridge", "X", &r.ridge, 1e6, "lambda over the mean diagonal; 0: by the text's length"),
       HEADING("recovery"),
-      TEXT(0, "recover", "FILE", &r.recover, "train the smaller model on this text, with the original as its teacher"),
+      TEXT(0, "recover", "FILE", &r.recover,
+           "train the smaller model on this text, with the original as its teacher; in fast arithmetic, if --precision "
+           "does "
+           "not say otherwise"),
       NUMBER(0, "rate", "X", &r.rate, 1, "the largest learning rate; 0: 0.001"),
       HEADING("output"),
       FLAG(0, "force", &r.force, "replace an existing checkpoint at OUT"),
@@ -271,6 +274,7 @@ int command_prune(int argc, char **argv) {
                     r.sweep ? "--sweep takes one CHECKPOINT" : "give CHECKPOINT and OUT, or OUT alone with --model");
   if (!r.engine.model) r.engine.model = arguments.items[0];
   if (!r.sweep) r.out = arguments.items[arguments.count - 1];
+  r.recover_precision = option_given(&arguments, "precision") ? engine_precision(&r.engine) : DELTAIC_PRECISION_FAST;
   code = resolve(&r, &arguments);
   return code ? code : prune(&r);
 }

@@ -13,6 +13,7 @@ struct prune_request {
   uint32_t tokens, window, swap_limit, rows;
   uint64_t seed;
   float tolerance, ridge, rate;
+  deltaic_precision recover_precision;
   bool per_layer, adversarial, like_reference, refit, force, sweep, as_json;
   // Resolved:
   deltaic_prune_method about;

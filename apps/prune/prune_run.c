@@ -230,6 +230,7 @@ int prune_recover(struct prune_work *w) {
   o.window = w->r->window;
   o.rate = (double)w->r->rate;
   o.seed = w->r->seed;
+  o.precision = w->r->recover_precision;
   int code = open_device(w);
   if (code) return code;
   o.device = w->engine.device;

@@ -11,7 +11,7 @@
 static const struct usage usage = {
     .name = "tune",
     .arguments = "[options] CHECKPOINT OUT",
-    .summary = "Trains a checkpoint on texts, in f32, and writes it to OUT in the same files and formats. With "
+    .summary = "Trains a checkpoint on texts and writes it to OUT in the same files and formats. With "
                "--from-config, no CHECKPOINT: a new model, on texts or on a task.",
     .text =
         "By default LoRA trains the projections of queries, keys and values, and convolutions, norms and biases are "
@@ -91,6 +91,7 @@ static int take_arguments(struct tune_request *r, const struct arguments *a) {
   if (models) r->model = a->items[0];
   if (a->count > models) r->out = a->items[models];
   int code = check_contrary(r, a);
+  if (!code) code = precision_check(&r->engine);
   return code ? code : check_request(r);
 }
 
@@ -157,6 +158,7 @@ static int open_training(struct tune_work *w) {
   o.weight = (double)r->weight;
   o.temperature = (double)r->temperature;
   o.seed = r->seed;
+  o.precision = engine_precision(&r->engine);
   int code = context_open(&r->engine, &w->engine.context);
   if (!code) code = engine_open_device(&r->engine, &w->engine);
   o.device = w->engine.device;
@@ -215,7 +217,7 @@ static int tune(struct tune_request *r) {
 }
 
 int command_tune(int argc, char **argv) {
-  struct tune_request r = {.engine = {.device = "cpu", .rule = "auto", .precision = "float32"},
+  struct tune_request r = {.engine = {.device = "cpu", .rule = "auto", .precision = "fast"},
                            .window = 512,
                            .batch = 2,
                            .accumulate = 1,
@@ -288,6 +290,8 @@ int command_tune(int argc, char **argv) {
       TEXT('d', "device", "WHICH", &r.engine.device,
            "cpu, best, or a number, a part of a name or a UUID from 'deltaic devices'"),
       COUNT('t', "threads", "N", &r.engine.threads, 0, 1024, "threads of the CPU; 0: all cores"),
+      TEXT(0, "precision", "WHICH", &r.engine.precision,
+           "arithmetic: float32, or fast (rounds operands of products to 16 bits where the device has matrix units)"),
       TEXT(0, "cache-dir", "DIR", &r.engine.cache_dir,
            "folder for compiled pipelines; \"\": none; without it, deltaic in $XDG_CACHE_HOME or ~/.cache"),
       FLAG(0, "validate", &r.engine.validate,

@@ -101,9 +101,11 @@ static void report(const struct tune_work *w, double rate) {
 // ---------------------------------------------------------------- steps
 
 static deltaic_status save_state(struct tune_work *w) {
+  w->engine.keeps_on = true; // what is saved may need kernels
   char *note = tune_note(w);
   const deltaic_status status = deltaic_tune_save_state(w->tune, w->state, note);
   free(note);
+  w->engine.keeps_on = false;
   if (!status) {
     w->has_state = true;
     w->saved = w->done;

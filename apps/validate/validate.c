@@ -19,9 +19,11 @@ static const struct usage usage = {
         "and "
         "another program's numbers, for example fla's on CUDA, the table shows both distances from the precise one, "
         "and "
-        "ours must be the smaller. A file with gradients (grad.NAME for tensors of the checkpoint) is compared on the "
-        "CPU: "
-        "all together within 1e-5 of their norm, each within ten times that. docs/validate.md describes the file; "
+        "ours must be the smaller. A file with gradients (grad.NAME for tensors of the checkpoint) is compared with "
+        "those "
+        "of --device, which is the CPU without it: "
+        "all together within 1e-5 of their norm, each within ten times that; 2e-3 and 1e-2 with --precision fast on "
+        "matrix units. docs/validate.md describes the file; "
         "tests/vectors/dump_fla.py makes one from any "
         "fla "
         "checkpoint.\n\n"
@@ -74,12 +76,13 @@ static bool has_gradients(const char *file) {
 
 // A file of gradients: other options than these would have no effect.
 static int compare_gradients(const struct arguments *arguments, int argc, char **argv) {
-  static const char *const taken[] = {"layers", "limit", "threads", "model", "quiet", "json"};
+  static const char *const taken[] = {"layers", "limit",  "threads",   "model",     "quiet",
+                                      "json",   "device", "precision", "cache-dir", "validate"};
   for (size_t i = 0; i < arguments->given_count; ++i) {
     bool known = false;
     for (size_t k = 0; k < sizeof taken / sizeof *taken; ++k) known |= !strcmp(arguments->given[i], taken[k]);
     if (!known)
-      return complain(EXIT_USAGE, "gradients are computed on the CPU in f32: a file of them takes no --%s",
+      return complain(EXIT_USAGE, "%s: holds gradients: it takes no --%s", arguments->items[arguments->count - 1],
                       arguments->given[i]);
   }
   return command_validate_gradients(argc, argv);

@@ -151,6 +151,7 @@ uint64_t learner_fingerprint(const struct learner *l) {
 }
 
 uint32_t learner_vocabulary(const struct learner *l) { return l->model.spec.V; }
+bool learner_is_fast(const struct learner *l) { return l->fast; }
 
 // ---------------------------------------------------------------- memory of a batch
 
@@ -397,5 +398,3 @@ deltaic_status learner_clear(struct learner *l) {
   l->unit = 0;
   return arena_zero(&l->gradients, l->backend);
 }
-
-double learner_unit(const struct learner *l) { return l->unit > 0 ? l->unit : 1; }

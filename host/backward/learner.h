@@ -22,6 +22,7 @@ void learner_close(struct learner *l); // accepts NULL
 struct checkpoint *learner_checkpoint(const struct learner *l);
 uint64_t learner_fingerprint(const struct learner *l); // of the checkpoint's tensors and config
 uint32_t learner_vocabulary(const struct learner *l);
+bool learner_is_fast(const struct learner *l); // whether it rounds to f16
 
 // rows texts of T + 1 tokens, each from a fresh state. Row r predicts its tokens 1 ... T, or the targets.
 struct learner_batch {

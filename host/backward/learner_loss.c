@@ -55,6 +55,8 @@ static double choose_unit(const struct learner *l, double share) {
   return ldexp(1, 5 - exponent);
 }
 
+double learner_unit(const struct learner *l) { return l->unit > 0 ? l->unit : 1; }
+
 deltaic_status learner_head(struct learner *l, const struct learner_batch *batch, struct tensor hidden,
                             struct tensor taught, const struct distillation *d, double scale,
                             struct learner_loss *loss) {

@@ -87,6 +87,8 @@ static deltaic_status read_options(struct deltaic_tune *tune, const deltaic_tune
   if (!(o->weight > 0 && isfinite(o->weight)) || !(o->temperature > 0 && isfinite(o->temperature)))
     return fail(DELTAIC_INVALID_ARGUMENT, "a distillation of weight %g at temperature %g: both must be above 0",
                 o->weight, o->temperature);
+  if ((unsigned)o->precision > DELTAIC_PRECISION_FLOAT32)
+    return fail(DELTAIC_INVALID_ARGUMENT, "a precision of %u", (unsigned)o->precision);
   status = parts_read(&tune->adapt, o->adapt ? o->adapt : "q_proj,k_proj,v_proj");
   return status ? status : parts_read(&tune->whole, o->whole ? o->whole : "conv1d,norm,bias");
 }
@@ -114,7 +116,8 @@ static deltaic_status list_files(struct deltaic_tune *tune) {
 static deltaic_status open_trainer(struct deltaic_tune *tune, struct backend *on) {
   const deltaic_tune_options *o = &tune->o;
   const bool fast = o->precision == DELTAIC_PRECISION_FAST;
-  const struct trainer_options options = {o->rank, o->alpha, o->beta1, o->beta2, o->eps, o->decay, o->clip, o->seed, fast};
+  const struct trainer_options options = {o->rank,  o->alpha, o->beta1, o->beta2, o->eps,
+                                          o->decay, o->clip,  o->seed,  fast};
   deltaic_status status = trainer_open(tune->path, on, o->threads, kind, tune, &options, &tune->trainer);
   if (!status && o->adapt && !o->everything) status = check_parts(tune, &tune->adapt, true);
   if (!status && o->whole && !o->everything) status = check_parts(tune, &tune->whole, false);
@@ -170,6 +173,7 @@ void deltaic_tune_get_info(const deltaic_tune *tune, deltaic_tune_info *info) {
     info->trained += x->n;
     info->adapted += x->lora;
   }
+  info->fast = learner_is_fast(trainer_learner(tune->trainer));
   info->vocabulary = (int32_t)learner_vocabulary(trainer_learner(tune->trainer));
 }
 

@@ -24,6 +24,11 @@ struct deltaic_tune {
 // deltaic_tune_create() on another backend than that of the options' device, or on NULL: the CPU.
 deltaic_status tuning_create(const char *path, const deltaic_tune_options *options, struct backend *on,
                              deltaic_tune **out);
+// Has `fill` write the files of `out`, which appears when they are complete. marker: the file that tells that a folder
+// is what is written, and may be replaced by force.
+#define TUNING_ADAPTER_MARKER "adapter_config.json"
+deltaic_status tuning_write_folder(deltaic_tune *tune, const char *out, const char *marker, bool force,
+                                   deltaic_status (*fill)(deltaic_tune *tune, const char *folder));
 // Writes the trained tensors into the files of a folder, which has the files of the checkpoint. No file of it is open.
 deltaic_status tuning_write(struct trainer *trainer, const char *folder);
 #endif

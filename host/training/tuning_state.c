@@ -35,9 +35,9 @@ static struct identity identity_of(const deltaic_tune *tune) {
            tune->d.teacher ? (unsigned long long)learner_fingerprint(tune->d.teacher) : 0);
   snprintf(id.options, sizeof id.options,
            "rank %u, alpha %.17g, betas %.17g %.17g, eps %.17g, decay %.17g, clip %.17g, weight %.17g, "
-           "temperature %.17g, trained %016llx",
+           "temperature %.17g, %s, trained %016llx",
            o->rank, o->alpha, o->beta1, o->beta2, o->eps, o->decay, o->clip, o->weight, o->temperature,
-           (unsigned long long)kinds_hash(tune));
+           o->precision == DELTAIC_PRECISION_FAST ? "fast" : "float32", (unsigned long long)kinds_hash(tune));
   return id;
 }
 

@@ -15,6 +15,7 @@ struct embed_back_args {
   uint dx_stride;
   uint first;
   uint rows;
+  uint each; // rows of the table that a workgroup adds to
 };
 ARGS(embed_back_args)
 #endif

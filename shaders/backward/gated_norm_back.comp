@@ -5,7 +5,8 @@
 //   FIRST     y = x r weight silu(gate),       r of x
 //   OF_GATED  y = a r weight, a = x silu(gate), r of a
 //   ABSENT    y = x silu(gate)
-// Without a gate, silu(gate) is 1. Workgroups (T, groups + 1): one group each; the last copies dy's other columns.
+// Without a gate, silu(gate) is 1. Workgroups (ceil(T / GATED_NORM_BACK_ROWS), groups + 1): one group of some rows each,
+// whose terms of dweight it adds up in parts; the last copies dy's other columns.
 #include "gated_norm_back.h"
 #include "slope.glsl"
 layout(local_size_x_id = GATED_NORM_BACK_SPEC_LANES) in;
@@ -15,7 +16,7 @@ layout(set = 0, binding = GATED_NORM_BACK_WEIGHT) readonly buffer weight_block {
 layout(set = 0, binding = GATED_NORM_BACK_DY) readonly buffer dy_block { float dy[]; };
 layout(set = 0, binding = GATED_NORM_BACK_DX) buffer dx_block { float dx[]; };
 layout(set = 0, binding = GATED_NORM_BACK_DGATE) buffer dgate_block { float dgate[]; };
-layout(set = 0, binding = GATED_NORM_BACK_PARTS) writeonly buffer parts_block { float parts[]; };
+layout(set = 0, binding = GATED_NORM_BACK_PARTS) buffer parts_block { float parts[]; };
 #include "reduce.glsl"
 
 void copy_others(uint t) {
@@ -24,12 +25,8 @@ void copy_others(uint t) {
       dx[t * args.dx_stride + i] += dy[t * args.dy_stride + i];
 }
 
-void main() {
-  uint t = gl_WorkGroupID.x, h = gl_WorkGroupID.y, lane = gl_LocalInvocationID.x;
-  if (h == args.groups) {
-    copy_others(t);
-    return;
-  }
+void group_back(uint t, uint h) {
+  uint lane = gl_LocalInvocationID.x;
   uint at = args.from + h * args.n, gate_at = t * args.gate_stride + h * args.n;
   bool absent = args.place == BACK_ABSENT, of_gated = args.place == BACK_OF_GATED;
   float squares = 0.0, dots = 0.0;
@@ -48,12 +45,23 @@ void main() {
     float z = args.gated != 0 ? gate[gate_at + i] : 0.0, s = args.gated != 0 ? silu(z) : 1.0;
     float v = x[t * args.x_stride + at + i], d = dy[t * args.dy_stride + at + i];
     float weighted = absent ? d : d * weight[h * args.weight_step + i];
-    if (!absent) parts[(t * args.groups + h) * args.n + i] = d * v * s * r;
+    uint part = (t / GATED_NORM_BACK_ROWS * args.groups + h) * args.n + i;
+    if (!absent) parts[part] = (t % GATED_NORM_BACK_ROWS == 0 ? 0.0 : parts[part]) + d * v * s * r;
     // Of x and of silu(gate). OF_GATED: a's gradient goes to both.
     float da = r * (weighted - v * s * r * mean);
     float to_x = of_gated ? da * s : r * (weighted * s - v * r * mean);
     float to_s = of_gated ? da * v : r * weighted * v;
     dx[t * args.dx_stride + at + i] += to_x;
     if (args.gated != 0) dgate[t * args.dgate_stride + h * args.n + i] += to_s * silu_slope(z);
+  }
+}
+
+void main() {
+  uint first = gl_WorkGroupID.x * GATED_NORM_BACK_ROWS, end = min(first + GATED_NORM_BACK_ROWS, args.T);
+  for (uint t = first; t < end; t++) {
+    if (gl_WorkGroupID.y < args.groups)
+      group_back(t, gl_WorkGroupID.y);
+    else
+      copy_others(t);
   }
 }

@@ -8,14 +8,16 @@
 #define GATED_NORM_BACK_DY 3     // (T, C) in, f32
 #define GATED_NORM_BACK_DX 4     // (T, C) in and out, f32
 #define GATED_NORM_BACK_DGATE 5  // as gate, in and out
-#define GATED_NORM_BACK_PARTS 6  // (T, groups * n) out, f32: terms of dweight; not with ABSENT
+#define GATED_NORM_BACK_PARTS 6  // (ceil(T / ROWS), groups * n) out, f32: terms of dweight; not with ABSENT
 #define GATED_NORM_BACK_BINDINGS 7
 #define GATED_NORM_BACK_SPEC_LANES 0
 #define GATED_NORM_BACK_SPECS 1
-#define BACK_OF_GATED 0 // as enum norm_place
+#define GATED_NORM_BACK_ROWS 16 // of a workgroup
+#define BACK_OF_GATED 0         // as enum norm_place
 #define BACK_FIRST 1
 #define BACK_ABSENT 2
 struct gated_norm_back_args {
+  uint T;
   uint cols; // C
   uint groups;
   uint n;

@@ -4,7 +4,8 @@
 // The first `heads` heads of Dk columns: y = norm(act(x)); with f the norm's factor and y in the bracket, the L2 norm's
 // epsilon needs no term:
 //   L2: f (dy - y sum dy y);  SUM: f (dy - sum dy y);  L1: f (dy - sign(y) sum dy y);  all times act'(x)
-// Other columns: dx += dy. Workgroups (T, heads + 1): one head each, the last the other columns.
+// Other columns: dx += dy. Workgroups (ceil(T / KEYS_BACK_ROWS), heads + 1): one head of some rows each, the last the other
+// columns.
 #include "keys_back.h"
 #include "slope.glsl"
 layout(local_size_x_id = KEYS_BACK_SPEC_LANES) in;
@@ -14,8 +15,8 @@ layout(set = 0, binding = KEYS_BACK_DY) readonly buffer dy_block { float dy[]; }
 layout(set = 0, binding = KEYS_BACK_DX) buffer dx_block { float dx[]; };
 #include "reduce.glsl"
 
-void main() {
-  uint t = gl_WorkGroupID.x, h = gl_WorkGroupID.y, lane = gl_LocalInvocationID.x;
+void head_back(uint t, uint h) {
+  uint lane = gl_LocalInvocationID.x;
   uint first = h * args.Dk;
   if (h == args.heads) {
     for (uint i = first + lane; i < args.cols; i += gl_WorkGroupSize.x)
@@ -40,4 +41,9 @@ void main() {
     if (args.norm == NORM_L1) d -= sign(normed) * dots;
     dx[t * args.dx_stride + i] += factor * d * slope(args.activation, x[t * args.x_stride + i]);
   }
+}
+
+void main() {
+  uint first = gl_WorkGroupID.x * KEYS_BACK_ROWS, end = min(first + KEYS_BACK_ROWS, args.T);
+  for (uint t = first; t < end; t++) head_back(t, gl_WorkGroupID.y);
 }

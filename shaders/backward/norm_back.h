@@ -6,11 +6,13 @@
 #define NORM_BACK_WEIGHT 1 // (1, D) in, f32
 #define NORM_BACK_DY 2     // (T, D) in, f32
 #define NORM_BACK_DX 3     // (T, D) in and out, f32
-#define NORM_BACK_PARTS 4  // (T, D) out, f32: the tokens' terms of dweight
+#define NORM_BACK_PARTS 4  // (ceil(T / NORM_BACK_ROWS), D) out, f32: the terms of dweight
 #define NORM_BACK_BINDINGS 5
 #define NORM_BACK_SPEC_LANES 0
 #define NORM_BACK_SPECS 1
+#define NORM_BACK_ROWS 16 // of a workgroup
 struct norm_back_args {
+  uint T;
   uint D;
   uint x_stride;
   uint dy_stride;

@@ -1,4 +1,8 @@
-// rounded.glsl: rounds to f16. What lies outside its range becomes infinite, whatever the device's rounding is, so that
-// it is found.
-float with_range(float v) { return abs(v) > 65504.0 ? v * 1e38 : v; }
-uint rounded(float low, float high) { return packHalf2x16(vec2(with_range(low), with_range(high))); }
+// rounded.glsl: rounds to f16, to the nearest, half to even: packHalf2x16 alone may truncate. What lies outside f16's
+// range becomes infinite, so that it is found.
+float nearest(float v) {
+  uint bits = floatBitsToUint(v);
+  float r = uintBitsToFloat(bits + 0xfffu + (bits >> 13 & 1u) & 0xffffe000u);
+  return abs(v) < 65520.0 ? r : v * 1e38; // also keeps a NaN
+}
+uint rounded(float low, float high) { return packHalf2x16(vec2(nearest(low), nearest(high))); }

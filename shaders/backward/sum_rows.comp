@@ -1,7 +1,7 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
-// to += the sum of the rows of `from`, each column by itself.
-// Workgroups (ceil(cols / SUM_ROWS_COLUMNS)). Invocations of one column take every n-th row, with compensated sums
+// to = or += the sums of `each` rows of `from`, each column by itself.
+// Workgroups (ceil(cols / SUM_ROWS_COLUMNS), ceil(rows / each)). Invocations of one column take every n-th row, with compensated sums
 // (Neumaier), which one of them then adds in order.
 #include "sum_rows.h"
 layout(local_size_x_id = SUM_ROWS_SPEC_LANES) in;
@@ -19,14 +19,16 @@ void add(inout float sum, inout float rest, float x) {
 
 void main() {
   uint lane = gl_LocalInvocationID.x, c = gl_WorkGroupID.x * SUM_ROWS_COLUMNS + lane % SUM_ROWS_COLUMNS;
+  uint begin = gl_WorkGroupID.y * args.each, end = min(begin + args.each, args.rows);
   float sum = 0.0, rest = 0.0;
   if (c < args.cols)
-    for (uint r = lane / SUM_ROWS_COLUMNS; r < args.rows; r += gl_WorkGroupSize.x / SUM_ROWS_COLUMNS)
+    for (uint r = begin + lane / SUM_ROWS_COLUMNS; r < end; r += gl_WorkGroupSize.x / SUM_ROWS_COLUMNS)
       add(sum, rest, from[r * args.stride + args.first + c]);
   parts[lane] = sum + rest;
   barrier();
   if (lane >= SUM_ROWS_COLUMNS || c >= args.cols) return;
   sum = rest = 0.0;
   for (uint i = lane; i < gl_WorkGroupSize.x; i += SUM_ROWS_COLUMNS) add(sum, rest, parts[i]);
-  to[c] += sum + rest;
+  uint at = gl_WorkGroupID.y * args.cols + c;
+  to[at] = args.add != 0 ? to[at] + (sum + rest) : sum + rest;
 }

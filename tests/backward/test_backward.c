@@ -321,6 +321,98 @@ static void a_short_call_passes_the_gradient_of_its_history(deltaic_device *devi
   free_setup(s);
 }
 
+// ---------------------------------------------------------------- products
+
+static struct tensor random_matrix(struct setup *s, uint32_t rows, uint32_t cols, uint32_t seed) {
+  // Weights, whose rows begin at multiples of 8.
+  const uint32_t stride = (cols + 7) / 8 * 8;
+  struct tensor t = value(s, rows, stride);
+  t.cols = cols;
+  for (uint32_t r = 0; r < rows; r++)
+    for (uint32_t c = 0; c < cols; c++) {
+      seed = seed * 1664525 + 1013904223;
+      f32_row(&t, r)[c] = (float)(seed >> 8) / (1 << 23) - 1;
+    }
+  return t;
+}
+
+// y (rows, cols) += sum over k of left[i][k] right[j][k]; a flag reads the transpose.
+static double product_error(struct tensor y, struct tensor left, bool turn_left, struct tensor right, bool turn_right) {
+  const uint32_t n = turn_left ? left.rows : left.cols;
+  double error = 0, norm = 0;
+  for (uint32_t i = 0; i < y.rows; i++)
+    for (uint32_t j = 0; j < y.cols; j++) {
+      double sum = 0;
+      for (uint32_t k = 0; k < n; k++)
+        sum += (double)(turn_left ? f32_row(&left, k)[i] : f32_row(&left, i)[k]) *
+               (turn_right ? f32_row(&right, k)[j] : f32_row(&right, j)[k]);
+      error += (f32_row(&y, i)[j] - sum) * (f32_row(&y, i)[j] - sum);
+      norm += sum * sum;
+    }
+  return sqrt(error / norm);
+}
+
+static void begin_products(struct setup *s, enum matrices matrices) {
+  s->list.matrices = matrices;
+  backend->functions->recorder_begin(s->walk.c, false, NULL);
+  backend->functions->recorder_list(s->walk.c, &s->list); // of no operations
+}
+
+// Sizes with and without remainders, and few rows, which other kernels compute.
+static void products(uint32_t T, uint32_t N, uint32_t K, enum matrices matrices, double limit) {
+  struct setup *s = setup("products");
+  const struct tensor x = random_matrix(s, T, K, 1), w = random_matrix(s, N, K, 2), dy = random_matrix(s, T, N, 3);
+  const struct tensor y = value(s, T, N), dx = value(s, T, K), dw = value(s, N, K);
+  const struct walk_functions *f = s->walk.functions;
+  begin_products(s, matrices);
+  f->linear(&s->walk, y, x, w);
+  f->add_times(&s->walk, dx, dy, w);
+  f->add_outer(&s->walk, dw, dy, x);
+  assert_ok(s->walk.status);
+  assert_ok(backend->functions->recorder_run(s->walk.c));
+  const double errors[] = {product_error(y, x, false, w, false), product_error(dx, dy, false, w, true),
+                           product_error(dw, dy, true, x, true)};
+  for (int i = 0; i < 3; i++) {
+    if (errors[i] > limit) print_message("%u x %u x %u, product %d: %.1e\n", T, N, K, i, errors[i]);
+    assert_true(errors[i] <= limit);
+  }
+  free_setup(s);
+}
+
+static void products_match(deltaic_device *device) {
+  backend = device->backend;
+  const struct walk_functions *f = walk_functions(backend);
+  const bool rounds = f->rounds && f->rounds(backend);
+  static const uint32_t sizes[][3] = {{1, 33, 40}, {3, 5, 9}, {37, 50, 70}, {130, 64, 96}, {64, 3, 200}};
+  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+    products(sizes[i][0], sizes[i][1], sizes[i][2], MATRICES_NONE, 1e-6);
+    if (rounds) products(sizes[i][0], sizes[i][1], sizes[i][2], MATRICES_BEST, 1e-3);
+  }
+}
+
+// f16's largest number is 65504. A gradient beyond it must not become one that looks right.
+static void what_overflows_is_not_finite(deltaic_device *device) {
+  backend = device->backend;
+  const struct walk_functions *f = walk_functions(backend);
+  if (!f->rounds || !f->rounds(backend)) return;
+  struct setup *s = setup("overflow");
+  const struct tensor w = random_matrix(s, 40, 48, 2), dy = random_matrix(s, 40, 40, 3), dx = value(s, 40, 48);
+  const struct tensor dw = value(s, 40, 48), x = random_matrix(s, 40, 48, 4);
+  f32_row(&dy, 5)[7] = -65520;
+  f32_row(&dy, 6)[7] = 65519;
+  begin_products(s, MATRICES_BEST);
+  f->add_times(&s->walk, dx, dy, w);
+  f->add_outer(&s->walk, dw, dy, x);
+  assert_ok(s->walk.status);
+  assert_ok(backend->functions->recorder_run(s->walk.c));
+  for (uint32_t t = 0; t < dx.rows; t++)
+    for (uint32_t k = 0; k < dx.cols; k++) {
+      assert_int_equal(isfinite(f32_row(&dx, t)[k]) != 0, t != 5);
+      assert_int_equal(isfinite(f32_row(&dw, t)[k]) != 0, t != 7);
+    }
+  free_setup(s);
+}
+
 // ---------------------------------------------------------------- activations
 
 static void slopes_are_those_of_the_activations(void **state) {
@@ -354,6 +446,8 @@ int main(void) {
       device_test(mamba2_matches),
       device_test(convolution_matches),
       device_test(a_short_call_passes_the_gradient_of_its_history),
+      device_test(products_match),
+      device_test(what_overflows_is_not_finite),
       cmocka_unit_test(slopes_are_those_of_the_activations),
   };
   cmocka_set_test_filter(getenv("DELTAIC_TEST_FILTER"));

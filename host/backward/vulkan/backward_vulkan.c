@@ -23,15 +23,33 @@ uint32_t back_row_lanes(const struct walk *w, uint32_t n) {
 
 // ---------------------------------------------------------------- sums
 
-void back_sum_rows(struct walk *w, struct tensor to, struct tensor from, uint64_t rows, uint32_t stride,
-                   uint32_t first) {
-  if (w->status || !to.buffer) return;
+static void sum_rows(struct walk *w, struct tensor to, struct tensor from, const struct sum_rows_args *args) {
   const uint32_t lanes = vulkan_plan(w->c)->lanes;
-  const struct sum_rows_args args = {.rows = (uint32_t)rows, .cols = to.cols, .stride = stride, .first = first};
   const struct binding bindings[SUM_ROWS_BINDINGS] = {
       [SUM_ROWS_TO] = vulkan_bind(to, to), [SUM_ROWS_FROM] = vulkan_bind(from, to)};
-  back_dispatch(w, BACKWARD_sum_rows, &lanes, bindings, &args,
-                (struct grid){divide_up(to.cols, SUM_ROWS_COLUMNS), 1, 1}, 3 * rows * to.cols);
+  back_dispatch(w, BACKWARD_sum_rows, &lanes, bindings, args,
+                (struct grid){divide_up(to.cols, SUM_ROWS_COLUMNS), divide_up(args->rows, args->each), 1},
+                3ull * args->rows * to.cols);
+}
+
+// Many rows are added in parts, so that many workgroups run.
+void back_sum_rows(struct walk *w, struct tensor to, struct tensor from, uint64_t rows, uint32_t stride,
+                   uint32_t first) {
+  enum { EACH = 256 };
+  if (w->status || !to.buffer) return;
+  struct sum_rows_args args = {
+      .rows = (uint32_t)rows, .each = (uint32_t)rows, .cols = to.cols, .stride = stride, .first = first, .add = 1};
+  if (rows > 2 * EACH) {
+    const struct tensor parts = walk_tensor(w, divide_up(args.rows, EACH), to.cols, to.cols);
+    if (!parts.buffer) return;
+    args.each = EACH;
+    args.add = 0;
+    sum_rows(w, parts, from, &args);
+    from = parts;
+    args = (struct sum_rows_args){
+        .rows = parts.rows, .each = parts.rows, .cols = to.cols, .stride = parts.stride, .add = 1};
+  }
+  sum_rows(w, to, from, &args);
 }
 
 // ---------------------------------------------------------------- products
@@ -41,8 +59,8 @@ void back_round(struct walk *w, struct tensor to, struct tensor from) {
   const uint32_t lanes = vulkan_plan(w->c)->block_lanes;
   const uint64_t row = (uint64_t)from.stride * sizeof(float);
   const uint64_t most = vulkan_plan(w->c)->binding_bytes / row / TENSOR_ALIGN * TENSOR_ALIGN;
-  const uint32_t spec[ROUND_SPECS] = {[ROUND_SPEC_LANES] = lanes,
-                                      [ROUND_SPEC_ALIGNED] = from.cols % 8 == 0 && from.stride % 8 == 0};
+  const uint32_t spec[ROUND_SPECS] = {
+      [ROUND_SPEC_LANES] = lanes, [ROUND_SPEC_ALIGNED] = from.cols % 8 == 0 && from.stride % 8 == 0};
   for (uint32_t first = 0, rows; first < from.rows && !w->status; first += rows) {
     rows = from.rows - first < most || !most ? from.rows - first : (uint32_t)most;
     struct tensor part = from, into = to;
@@ -51,8 +69,8 @@ void back_round(struct walk *w, struct tensor to, struct tensor from) {
     into.offset += (uint64_t)first * to.stride * 2;
     const struct round_args args = {
         .rows = rows, .cols = from.cols, .to_stride = to.stride, .from_stride = from.stride};
-    const struct binding bindings[ROUND_BINDINGS] = {[ROUND_TO] = vulkan_bind_weights(into),
-                                                     [ROUND_FROM] = vulkan_bind(part, part)};
+    const struct binding bindings[ROUND_BINDINGS] = {
+        [ROUND_TO] = vulkan_bind_weights(into), [ROUND_FROM] = vulkan_bind(part, part)};
     back_dispatch(w, BACKWARD_round, spec, bindings, &args, back_grid(to.stride / 8, lanes, rows, 1),
                   (uint64_t)rows * to.stride);
   }
@@ -60,8 +78,8 @@ void back_round(struct walk *w, struct tensor to, struct tensor from) {
 
 struct tensor back_transposed(struct walk *w, struct tensor from, bool half) {
   enum { TILE = 32, LANES = 256 };
-  const struct tensor to = half ? walk_half(w, from.cols, from.rows)
-                                : walk_tensor(w, from.cols, from.rows, round_up(from.rows, 8));
+  const struct tensor to =
+      half ? walk_half(w, from.cols, from.rows) : walk_tensor(w, from.cols, from.rows, round_up(from.rows, 8));
   if (!to.buffer) return to;
   const uint32_t spec[TRANSPOSE_SPECS] = {[TRANSPOSE_SPEC_TILE] = TILE, [TRANSPOSE_SPEC_LANES] = LANES};
   const struct transpose_args args = {
@@ -72,8 +90,7 @@ struct tensor back_transposed(struct walk *w, struct tensor from, bool half) {
   assert(half || from.dtype == DTYPE_F32);
   struct binding all = vulkan_bind_weights(to);
   const struct binding bindings[TRANSPOSE_BINDINGS] = {[TRANSPOSE_TO] = all, [TRANSPOSE_FROM] = vulkan_bind(from, to)};
-  back_dispatch(w, id, spec, bindings, &args,
-                (struct grid){divide_up(from.cols, TILE), divide_up(to.stride, TILE), 1},
+  back_dispatch(w, id, spec, bindings, &args, (struct grid){divide_up(from.cols, TILE), divide_up(to.stride, TILE), 1},
                 (uint64_t)to.rows * to.stride);
   return to;
 }

@@ -28,10 +28,11 @@ void vulkan_back_loss(struct walk *w, const struct loss_rows *r) {
                 20ull * r->z.rows * r->z.cols);
 }
 
-// A table that exceeds a binding is added to in parts.
+// A table that exceeds a binding is added to in parts. Workgroups share its rows, and each reads all tokens.
 void vulkan_back_embed(struct walk *w, const struct embed *op) {
   const struct tensor dx = walk_gradient(w, op->x), dtable = walk_gradient(w, op->table);
   if (!dtable.buffer) return;
+  enum { SHARES = 128 };
   const uint32_t lanes = vulkan_plan(w->c)->block_lanes;
   const uint64_t row = (uint64_t)dtable.stride * sizeof(float);
   const uint64_t most = vulkan_plan(w->c)->binding_bytes / row / TENSOR_ALIGN * TENSOR_ALIGN;
@@ -39,13 +40,15 @@ void vulkan_back_embed(struct walk *w, const struct embed *op) {
   for (; args.first < dtable.rows; args.first += args.rows) {
     const uint32_t left = dtable.rows - args.first;
     args.rows = most && most < left ? (uint32_t)most : left;
+    args.each = divide_up(args.rows, SHARES);
     struct tensor part = dtable;
     part.offset += args.first * row;
     part.rows = args.rows;
     const struct binding bindings[EMBED_BACK_BINDINGS] = {[EMBED_BACK_DTABLE] = vulkan_bind(part, part),
                                                           [EMBED_BACK_DX] = vulkan_bind(dx, dx),
                                                           [EMBED_BACK_TOKENS] = vulkan_bind(op->tokens, dx)};
-    back_dispatch(w, BACKWARD_embed_back, &lanes, bindings, &args, (struct grid){divide_up(dx.cols, lanes), 1, 1},
+    back_dispatch(w, BACKWARD_embed_back, &lanes, bindings, &args,
+                  (struct grid){divide_up(dx.cols, lanes), divide_up(args.rows, args.each), 1},
                   (uint64_t)dx.rows * dx.cols);
   }
 }
@@ -53,18 +56,19 @@ void vulkan_back_embed(struct walk *w, const struct embed *op) {
 void vulkan_back_norm(struct walk *w, const struct norm *op) {
   assert(!op->last.buffer);
   const struct tensor x = op->x, dy = walk_gradient(w, op->y), dx = walk_gradient(w, op->x);
-  const struct tensor parts = walk_tensor(w, x.rows, x.cols, x.cols);
+  const struct tensor parts = walk_tensor(w, divide_up(x.rows, NORM_BACK_ROWS), x.cols, x.cols);
   if (!parts.buffer) return;
   const uint32_t lanes = back_row_lanes(w, x.cols);
   const struct norm_back_args args = {
-      .D = x.cols, .x_stride = x.stride, .dy_stride = dy.stride, .dx_stride = dx.stride, .eps = op->eps};
+      .T = x.rows, .D = x.cols, .x_stride = x.stride, .dy_stride = dy.stride, .dx_stride = dx.stride, .eps = op->eps};
   const struct binding bindings[NORM_BACK_BINDINGS] = {[NORM_BACK_X] = vulkan_bind(x, x),
                                                        [NORM_BACK_WEIGHT] = vulkan_bind(op->weight, x),
                                                        [NORM_BACK_DY] = vulkan_bind(dy, x),
                                                        [NORM_BACK_DX] = vulkan_bind(dx, x),
                                                        [NORM_BACK_PARTS] = vulkan_bind(parts, x)};
-  back_dispatch(w, BACKWARD_norm_back, &lanes, bindings, &args, (struct grid){x.rows, 1, 1}, 10ull * x.rows * x.cols);
-  back_sum_rows(w, walk_gradient(w, op->weight), parts, x.rows, x.cols, 0);
+  back_dispatch(w, BACKWARD_norm_back, &lanes, bindings, &args, (struct grid){parts.rows, 1, 1},
+                10ull * x.rows * x.cols);
+  back_sum_rows(w, walk_gradient(w, op->weight), parts, parts.rows, x.cols, 0);
 }
 
 // x may lie beside gate in one tensor, and is then bound from gate's first column on (vulkan_glu()).
@@ -96,10 +100,11 @@ void vulkan_back_gated_norm(struct walk *w, const struct gated_norm *op) {
   const struct tensor x = op->x, gate = op->gate, dy = walk_gradient(w, op->y), dx = walk_gradient(w, op->x);
   const struct tensor dgate = walk_gradient(w, op->gate), dweight = walk_gradient(w, op->weight);
   const uint32_t width = op->groups * op->n;
-  const struct tensor parts = walk_tensor(w, x.rows, width, width);
+  const struct tensor parts = walk_tensor(w, divide_up(x.rows, GATED_NORM_BACK_ROWS), width, width);
   if (!parts.buffer) return;
   const uint32_t lanes = back_row_lanes(w, op->n);
-  const struct gated_norm_back_args args = {.cols = x.cols,
+  const struct gated_norm_back_args args = {.T = x.rows,
+                                            .cols = x.cols,
                                             .groups = op->groups,
                                             .n = op->n,
                                             .from = op->from,
@@ -120,9 +125,9 @@ void vulkan_back_gated_norm(struct walk *w, const struct gated_norm *op) {
                                                              [GATED_NORM_BACK_DGATE] = vulkan_bind(dgate, dx),
                                                              [GATED_NORM_BACK_PARTS] = vulkan_bind(parts, x)};
   const uint32_t others = width < x.cols;
-  back_dispatch(w, BACKWARD_gated_norm_back, &lanes, bindings, &args, (struct grid){x.rows, op->groups + others, 1},
+  back_dispatch(w, BACKWARD_gated_norm_back, &lanes, bindings, &args, (struct grid){parts.rows, op->groups + others, 1},
                 40ull * x.rows * width);
-  // One weight for all groups: a row for each token and group.
+  // One weight for all groups: a row for each group.
   if (dweight.buffer && op->place != NORM_ABSENT)
-    back_sum_rows(w, dweight, parts, (uint64_t)x.rows * width / dweight.cols, dweight.cols, 0);
+    back_sum_rows(w, dweight, parts, (uint64_t)parts.rows * width / dweight.cols, dweight.cols, 0);
 }
