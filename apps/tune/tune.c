@@ -163,7 +163,6 @@ static int open_training(struct tune_work *w) {
   if (!code) code = engine_open_device(&r->engine, &w->engine);
   o.device = w->engine.device;
   if (!code) code = complain_status(deltaic_tune_plan(w->model, &o, r->batch, w->rows.length - 1, &w->planned));
-  if (!code) tune_print_plan(w);
   if (!code) code = complain_status(deltaic_tune_create(w->model, &o, &w->tune));
   if (code || !r->resume) return code;
   char *note = NULL;
@@ -191,6 +190,7 @@ static int train(struct tune_work *w, struct tune_request *r) {
   if (!code) code = read_rows(w);
   if (!code) code = plan(w, r);
   if (!code) code = open_training(w);
+  if (!code) tune_print_plan(w);
   if (!code) code = tune_run(w);
   if (!code && !tune_stopped(w)) code = write_result(w);
   if (!code && r->as_json)

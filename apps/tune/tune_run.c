@@ -43,11 +43,11 @@ int tune_keep(const struct tune_work *w, deltaic_status status) {
   deltaic_tune_get_info(w->tune, &info);
   // The numbers that gave a loss that is not finite give it at any rate; before them a smaller rate may help.
   const bool earlier = status == DELTAIC_INVALID_ARGUMENT && w->done < w->steps && w->has_state;
-  const bool kept = earlier || (info.steps == w->done && !deltaic_tune_save_state(w->tune, w->state, note));
+  const bool now = !earlier && info.steps == w->done && !deltaic_tune_save_state(w->tune, w->state, note);
   free(note);
-  if (!kept) return complain(code, "%s", error);
+  if (!now && !w->has_state) return complain(code, "%s", error);
   return complain(code, "%s; the state after step %llu is in %s", error,
-                  (unsigned long long)(earlier ? w->saved : w->done), w->state);
+                  (unsigned long long)(now ? w->done : w->saved), w->state);
 }
 
 // ---------------------------------------------------------------- the held-out text

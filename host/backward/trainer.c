@@ -142,7 +142,7 @@ const struct trained *trainer_at(const struct trainer *t, size_t i) {
 struct trainer_memory trainer_memory(const struct trainer *t) {
   struct trainer_memory m = {.adapters = t->sums.bytes};
   for (uint64_t i = 0; i < t->arena.block_count; i++) m.adapters += t->arena.blocks[i].bytes;
-  for (size_t i = 0; i < t->count; i++) m.moments += 2 * tensor_bytes(&t->items[i].m);
+  for (size_t i = 0; i < t->count; i++) m.moments += 2 * t->items[i].x.n * sizeof(float);
   m.adapters -= m.moments;
   return m;
 }

@@ -15,12 +15,15 @@ nothing_new() {
 # same A B: two checkpoints have the same weights.
 same() { cmp -s "$dir/$1/model.safetensors" "$dir/$2/model.safetensors" || complain "$last: $1 and $2 differ"; }
 steps=(--text "$text" -w 48 --steps 6 --lora 4 --accumulate 2)
+all=(--text "$text" -w 48 --steps 6)
 
 # ---- a checkpoint, its report and the plot
 run 0 "$tiny" "$dir/six" "${steps[@]}" --held-out "$text" --every 3 --plot "$dir/loss.png"
 out_has '^trained .* numbers of 41 tensors, 12 of them by adapters of rank 4$'
 out_has '^steps  *6, 1,128 tokens$'
 out_has '^held out .* before, .* after (perplexity'
+out_has '^memory  *.* planned, .* used$'
+err_has '^memory of a step: .*: weights .*, moments .*, adapters .*, streams '
 err_has '^step 3 of 6   loss .* held out'
 [ "$(head -c 4 "$dir/loss.png" | tail -c 3)" = PNG ] || complain "$last: no picture"
 cmp -s "$tiny/config.json" "$dir/six/config.json" || complain "$last: another config"
@@ -39,6 +42,7 @@ refused 1 'with other options' "$tiny" "$dir/parts" "${steps[@]}" --resume --who
 refused 1 'of another model' "$models/tiny_delta_net" "$dir/parts" "${steps[@]}" --resume
 run 0 "$tiny" "$dir/parts" "${steps[@]}" --resume -t 2 --json && json
 out_has '"done": 6'
+out_has '"memory"' && out_has '"planned"'
 [ ! -e "$dir/parts.state" ] || complain "$last: the state is left"
 same six parts
 refused 1 'is there already (force' "$tiny" "$dir/parts" "${steps[@]}"
@@ -58,6 +62,13 @@ rmdir "$dir/blocked" && run 0 "$tiny" "$dir/blocked" "${steps[@]}" --resume && s
 mkdir "$dir/whole" && cp "$tiny"/*.json "$dir/whole"
 refused 1 'has no adapter_config.json' "$tiny" "$dir/new" --adapter-out "$dir/whole" --force "${steps[@]}"
 refused 2 'the same folder' "$tiny" "$dir/new" --adapter-out "$dir/new" "${steps[@]}"
+
+# ---- a state that cannot be saved on the way does not end the training: the file would be too large
+last="a full disk"
+(ulimit -f 1000 && trap '' XFSZ && exec "$program" tune "$tiny" "$dir/narrow" "${all[@]}" --everything --save-every 2) \
+  >"$dir/out" 2>"$dir/err" || complain "$last: exit code $?"
+err_has 'the training goes on without the state after step 2$'
+[ ! -e "$dir/narrow.state" ] && [ -s "$dir/narrow/model.safetensors" ] || complain "$last: a state, or no checkpoint"
 
 # ---- Ctrl-C saves the state, from which the rest gives the same bits
 set -m
@@ -156,7 +167,7 @@ done
 weights=$tiny/model.safetensors header=$(od -An -t u8 -N 8 "$tiny/model.safetensors")
 mkdir "$dir/huge" && cp "$tiny"/*.json "$dir/huge" # every weight 1e18: activations overflow
 { head -c $((header + 8)) "$weights"; tail -c +$((header + 9)) "$weights" | tr '\0-\377' '[\135*]'; } >"$dir/huge/model.safetensors"
-refused 1 'not finite.*; the state after step 0 is in' "$dir/huge" "$dir/infinite" "${steps[@]}"
+refused 1 'not finite.*; the state after step 0 is in' "$dir/huge" "$dir/infinite" "${steps[@]}" -q
 [ -s "$dir/infinite.state" ] && [ ! -e "$dir/infinite" ] || complain "$last: no state, or a checkpoint"
 
 # ---- gradients against a reference's
@@ -179,6 +190,10 @@ nothing_new 2 'where to' "$tiny" --text "$text"
 nothing_new 2 'everything has no adapters: it takes no --lora' "$tiny" "$dir/new" --text "$text" --everything --lora 4
 nothing_new 2 'steps and --epochs say the same' "$tiny" "$dir/new" --text "$text" --steps 3 --epochs 2
 nothing_new 2 'schedule takes cosine or constant' "$tiny" "$dir/new" --text "$text" --schedule linear
+nothing_new 2 'weight must be above 0' "$tiny" "$dir/new" --text "$text" --teacher "$tiny" --weight 0
+nothing_new 2 'temperature must be above 0' "$tiny" "$dir/new" --text "$text" --teacher "$tiny" --temperature 0
+nothing_new 2 'clip must be above 0' "$tiny" "$dir/new" --text "$text" --clip 0
+nothing_new 2 'beta1 must be above 0' "$tiny" "$dir/new" --text "$text" --beta1 0
 nothing_new 2 'temperature goes with --teacher' "$tiny" "$dir/new" --text "$text" --temperature 3
 nothing_new 2 'task goes with --from-config' "$tiny" "$dir/new" --task group --steps 3
 nothing_new 2 'task has no end' --from-config "$dir/s3.json" "$dir/new" --task group
@@ -202,6 +217,20 @@ nothing_new 1 'is a GGUF file' "$models/gguf_blocks/model.gguf" "$dir/new" --tex
 nothing_new 1 'is the checkpoint that is read' "$tiny" "$tiny" --text "$text" --force
 nothing_new 1 'nothing to resume' "$tiny" "$dir/new" --text "$text" --resume
 nothing_new 1 'missing: no such file or folder' "$tiny" "$dir/missing/new" --text "$text" -w 48
+
+# ---- Ctrl-C while kernels are compiled
+find_vulkan
+for device in ${vulkan%%[!0-9]*}; do
+  : >"$dir/err"
+  set -m
+  "$program" tune "$tiny" "$dir/compiled" "${steps[@]}" -d "$device" --cache-dir "" >"$dir/out" 2>"$dir/err" &
+  set +m
+  for _ in $(seq 300); do grep -q '^memory of a step' "$dir/err" && break || sleep 0.05; done
+  sleep 0.4
+  code=0 last="Ctrl-C while kernels are compiled" && kill -INT $! && { wait $! || code=$?; }
+  [ $code = 130 ] && err_has 'stopped by Ctrl-C' || complain "$last: exit code $code"
+  [ ! -e "$dir/compiled" ] || complain "$last: a checkpoint"
+done
 
 echo "$checks runs, $failures failures"
 [ $failures = 0 ]

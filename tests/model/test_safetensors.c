@@ -410,6 +410,23 @@ static void malformed_indexes_are_refused(void **state) {
   }
 }
 
+static deltaic_status fail_change(const struct file_tensor *t, void *data) {
+  return DELTAIC_OUT_OF_MEMORY;
+}
+
+// Whoever reads such a tensor row by row gets zeros, and looks at the checkpoint's status (weight_part_read()).
+static void a_change_that_fails_is_the_checkpoints_failure(void **state) {
+  struct checkpoint *c;
+  assert_int_equal(checkpoint_open(TESTS_DIR "/vectors/models/tiny_delta_net", &c), DELTAIC_OK);
+  struct file_tensor *t = checkpoint_at(c, 0);
+  t->data = NULL;
+  t->change = fail_change;
+  assert_int_equal(checkpoint_status(c), DELTAIC_OK);
+  assert_int_equal(file_tensor_load(t), DELTAIC_OUT_OF_MEMORY);
+  assert_int_equal(checkpoint_status(c), DELTAIC_OUT_OF_MEMORY);
+  checkpoint_close(c);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(tensors_are_found_by_name_with_dtype_shape_and_data),
@@ -431,6 +448,7 @@ int main(void) {
       cmocka_unit_test(overlapping_tensors_are_refused),
       cmocka_unit_test(endless_names_leave_room_for_the_reason),
       cmocka_unit_test(every_truncation_of_a_file_is_refused),
+      cmocka_unit_test(a_change_that_fails_is_the_checkpoints_failure),
       IN_FOLDER(missing_paths_and_folders_without_a_model_are_named),
       IN_FOLDER(folders_pipes_and_empty_files_are_no_checkpoints),
       IN_FOLDER(unreadable_files_are_named),

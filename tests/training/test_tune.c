@@ -210,6 +210,55 @@ static void adapters_are_the_merged_checkpoint(void **state) {
   free(adapted);
 }
 
+static bool lists(const json_t *list, const char *end) {
+  size_t i;
+  json_t *item;
+  json_array_foreach(list, i, item) {
+    const char *text = json_string_value(item);
+    if (strlen(text) >= strlen(end) && !strcmp(text + strlen(text) - strlen(end), end)) return true;
+  }
+  return false;
+}
+
+// PEFT wants the weight of every module in modules_to_save; the bias of an adapted layer is its base layer's.
+static void biases_of_adapted_layers_are_stored_as_peft_has_them(void **state) {
+  const char *model = TESTS_DIR "/vectors/models/released_qwen3_5_bias";
+  const deltaic_tune_options o = {.size = sizeof o, .rank = 2};
+  struct checkpoint *c;
+  int32_t V, adapted = 0, others = 0;
+  deltaic_tune *tune;
+  make_tokens();
+  assert_ok(deltaic_tune_create(model, &o, &tune));
+  steps(tune, 0, 1);
+  assert_ok(deltaic_tune_save(tune, place("biased"), false));
+  assert_ok(deltaic_tune_save_adapter(tune, place("biases"), false));
+  deltaic_tune_free(tune);
+  json_t *config = json_load_file(place("biases/adapter_config.json"), 0, NULL);
+  const json_t *saved = json_object_get(config, "modules_to_save");
+  assert_string_equal(json_string_value(json_object_get(config, "bias")), "all");
+  assert_true(lists(json_object_get(config, "target_modules"), "q_proj"));
+  assert_true(lists(saved, ".0.input_layernorm") && !lists(saved, "proj"));
+  assert_ok(checkpoint_open(place("biases/adapter_model.safetensors"), &c));
+  for (uint64_t i = 0; i < checkpoint_count(c); i++) {
+    const char *name = checkpoint_at(c, i)->name;
+    adapted += strstr(name, "q_proj.base_layer.bias") != NULL;
+    others += strstr(name, "o_proj.bias") != NULL;
+    assert_null(strstr(name, "q_proj.bias"));
+  }
+  assert_true(adapted > 0 && others > 0);
+  for (size_t i = 0; i < json_array_size(saved); i++) {
+    char name[256];
+    snprintf(name, sizeof name, "base_model.model.%s.weight", json_string_value(json_array_get(saved, i)));
+    assert_non_null(checkpoint_find(c, name));
+  }
+  checkpoint_close(c);
+  json_decref(config);
+  float *merged = logits_of(place("biased"), NULL, T, &V), *read = logits_of(model, place("biases"), T, &V);
+  assert_memory_equal(merged, read, T * (size_t)V * sizeof *merged);
+  free(merged);
+  free(read);
+}
+
 static void write_shard(struct checkpoint *c, uint64_t shard, json_t *map) {
   char name[64];
   struct tensor_file file;
@@ -288,6 +337,30 @@ static void adapters_that_do_not_fit_are_refused(void **state) {
   refuse_adapter(MODEL, place("fits"), "only plain LoRA");
 }
 
+// B's name begins with more characters than messages show.
+static void long_names_of_adapters_are_whole(void **state) {
+  enum { LONG = 260 };
+  char stem[LONG + 1], name[512];
+  const uint64_t A[2] = {2, 64}, B[2] = {64, 2};
+  const float zeros[128] = {0};
+  struct tensor_file file;
+  memset(stem, 'x', LONG);
+  stem[LONG] = 0;
+  assert_int_equal(platform_make_folder(place("long"), false), 0);
+  write_file(place("long/adapter_config.json"), "{\"peft_type\": \"LORA\"}");
+  const char *path = place("long/adapter_model.safetensors");
+  tensor_file_begin(&file, path, NULL);
+  for (int k = 0; k < 2; k++) {
+    snprintf(name, sizeof name, "base_model.model.%s.lora_%c.weight", stem, k ? 'B' : 'A');
+    tensor_file_declare(&file, name, "F32", 2, k ? B : A, sizeof zeros);
+  }
+  tensor_file_write_header(&file);
+  tensor_file_append(&file, zeros, sizeof zeros);
+  tensor_file_append(&file, zeros, sizeof zeros);
+  assert_ok(tensor_file_end(&file));
+  refuse_adapter(MODEL, place("long"), "is for no tensor of");
+}
+
 // ---------------------------------------------------------------- what is refused
 
 static void refuse(const char *path, deltaic_tune_options o, const char *message) {
@@ -343,6 +416,8 @@ int main(void) {
       cmocka_unit_test(going_on_gives_the_same_bits),
       cmocka_unit_test(a_state_of_something_else_is_refused),
       cmocka_unit_test(adapters_are_the_merged_checkpoint),
+      cmocka_unit_test(biases_of_adapted_layers_are_stored_as_peft_has_them),
+      cmocka_unit_test(long_names_of_adapters_are_whole),
       cmocka_unit_test(shards_stay_shards),
       cmocka_unit_test(adapters_that_do_not_fit_are_refused),
       cmocka_unit_test(what_cannot_be_trained_is_refused),
