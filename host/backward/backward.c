@@ -9,15 +9,50 @@ const struct walk_functions *walk_functions(const struct backend *b) {
 
 static void linear(struct walk *w, const struct linear *op) {
   const struct tensor dy = walk_gradient(w, op->y), dx = walk_gradient(w, op->x), dw = walk_gradient(w, op->w);
-  if (dx.buffer) w->functions->add_times(w, dx, dy, op->w);
+  if (dx.buffer) w->functions->times(w, dx, dy, op->w, !walk_is_fresh(w, 1));
   if (dw.buffer) w->functions->add_outer(w, dw, dy, op->x);
   w->functions->add_rows(w, walk_gradient(w, op->bias), dy);
 }
 
+static void add_to(struct walk *w, struct tensor to, struct tensor dy, bool fresh) {
+  if (fresh && to.buffer)
+    w->functions->copy(w, to, dy);
+  else
+    w->functions->add(w, to, dy);
+}
+
 static void add(struct walk *w, const struct add *op) {
   const struct tensor dy = walk_gradient(w, op->y);
-  w->functions->add(w, walk_gradient(w, op->x), dy);
-  w->functions->add(w, walk_gradient(w, op->z), dy);
+  add_to(w, walk_gradient(w, op->x), dy, walk_is_fresh(w, 1));
+  add_to(w, walk_gradient(w, op->z), dy, walk_is_fresh(w, 2));
+}
+
+// Whether the backward pass of an operation overwrites all of the value that its tensor k is, or is a part of.
+static bool overwrites(const struct walk *w, const struct op *op, uint32_t k) {
+  static const uint32_t inputs[OP_KINDS] = {
+      [OP_LINEAR] = 1u << 1, [OP_ADD] = 1u << 1 | 1u << 2, [OP_NORM] = 1u << 1,
+      [OP_GLU] = 1u << 1,    [OP_DELTA_INPUTS] = 1u << 3,  [OP_GATED_NORM] = 1u << 1};
+  const struct tensor t = op->t[k], whole = oplist_whole(w->list, t);
+  const bool able = op->kind == OP_LINEAR || op->kind == OP_ADD || w->functions->overwrites >> op->kind & 1;
+  if (!able || !(inputs[op->kind] >> k & 1)) return false;
+  if (op->kind == OP_GLU) // both halves of one value
+    return same_value(t, op->glu.x) && t.offset != op->glu.x.offset && 2 * t.cols == whole.cols;
+  return t.offset == 0 && t.rows == whole.rows && t.cols == whole.cols;
+}
+
+// Before the backward pass of operation i: the gradients of values that it read last have no terms yet.
+static void begin_gradients(struct walk *w, uint32_t i) {
+  const struct op *op = &w->list->ops[i];
+  const uint32_t last = oplist_last_reads(w->list, i);
+  w->fresh = 0;
+  for (uint32_t k = 0; last >> k; k++) {
+    if (!(last >> k & 1)) continue;
+    const struct tensor whole = oplist_tensor(w->list, oplist_whole(w->list, op->t[k]));
+    if (overwrites(w, op, k))
+      w->fresh |= 1u << k;
+    else
+      w->functions->clear(w, walk_gradient(w, whole));
+  }
 }
 
 static void backward(struct walk *w, const struct op *op) {
@@ -46,7 +81,8 @@ deltaic_status walk_back(struct walk *w) {
   for (size_t i = w->list->count; i-- > 0 && !w->status;) {
     const struct op op = oplist_op(w->list, (uint32_t)i);
     w->used = 0;
-    backward(w, &op);
+    begin_gradients(w, (uint32_t)i);
+    if (!w->status) backward(w, &op);
   }
   return w->status;
 }

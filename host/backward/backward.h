@@ -2,8 +2,9 @@
 // The list keeps all of its values (oplist.keep); a walk goes over it from its last operation to its first. Each
 // operation adds to the gradients of its inputs what those of its outputs imply.
 //
-// dx is the gradient with respect to x, has x's shape, and all gradients are f32 and are added to: whoever begins a
-// walk clears those of values. A gradient that nobody wants is an absent tensor.
+// dx is the gradient with respect to x, has x's shape, and all gradients are f32. Those of weights are added to. That
+// of a value gets the term of the value's last reader first, which overwrites what is there; whoever begins a walk sets
+// those of values that nothing reads. A gradient that nobody wants is an absent tensor.
 //
 // The walk's recorder decides who computes: the functions in cpu/, which are the specification, or those in vulkan/,
 // which dispatch kernels behind the list in the same recording. The order of every sum depends on sizes alone.
@@ -39,6 +40,7 @@ struct walk {
   size_t half_count;
   struct buffer rooms[WALK_ROOMS]; // memory of one operation's backward pass
   uint32_t used;                   // rooms
+  uint32_t fresh;                  // bits of the operation's tensors whose gradient is to be overwritten
   deltaic_status status;           // first error; a recorder's own comes when it runs
 };
 
@@ -92,9 +94,10 @@ struct walk_functions {
   void (*add)(struct walk *w, struct tensor to, struct tensor from); // to += from; `to` may be absent
   // to (1, n) += the sum of from's rows; `to` may be absent.
   void (*add_rows)(struct walk *w, struct tensor to, struct tensor from);
-  // y (T, N) = x (T, K) m (N, K)^T;  y (T, K) += x (T, N) m (N, K), m as it is stored;  y (N, K) += a (T, N)^T b (T, K)
+  // y (T, N) = x (T, K) m (N, K)^T;  y (T, K) = or, if adds, += x (T, N) m (N, K), m as it is stored;
+  // y (N, K) += a (T, N)^T b (T, K)
   void (*linear)(struct walk *w, struct tensor y, struct tensor x, struct tensor m);
-  void (*add_times)(struct walk *w, struct tensor y, struct tensor x, struct tensor m);
+  void (*times)(struct walk *w, struct tensor y, struct tensor x, struct tensor m, bool adds);
   void (*add_outer)(struct walk *w, struct tensor y, struct tensor a, struct tensor b);
   // to (f16) = from, rounded; infinite beyond f16's range. NULL: no backend of this kind has use for it.
   void (*round)(struct walk *w, struct tensor to, struct tensor from);
@@ -104,6 +107,7 @@ struct walk_functions {
   void (*squares)(struct walk *w, struct tensor sums, const struct walk_squares *s); // sums (N, 2): each of two parts
   void (*adamw)(struct walk *w, const struct walk_adamw *a);
   void (*blend)(struct walk *w, const struct walk_blend *b);
+  uint32_t overwrites; // kinds of operations, as bits, whose functions below obey `fresh` for inputs that are whole
   // The operations, with their tensors in memory.
   void (*embed)(struct walk *w, const struct embed *op);
   void (*norm)(struct walk *w, const struct norm *op);
@@ -127,6 +131,8 @@ void walk_free(struct walk *w); // the rooms; accepts a zeroed walk
 
 // The gradient of a tensor of an operation; absent if it is not wanted. A rounded weight has that of its f32.
 struct tensor walk_gradient(const struct walk *w, struct tensor t);
+// Whether the operation's functions overwrite the gradient of its tensor k instead of adding to it.
+static inline bool walk_is_fresh(const struct walk *w, uint32_t k) { return w->fresh >> k & 1; }
 // The state before the call; absent if it was zero.
 struct tensor walk_before(const struct walk *w, struct tensor t);
 // Memory until the operation's backward pass ends, not cleared; NULL after a failure, which the walk keeps.

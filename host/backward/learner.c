@@ -233,16 +233,15 @@ static struct tensor stream(struct learner *l, uint32_t i) {
   return learner_tensor(&l->streams, i * round_up(N * D * sizeof(float), TENSOR_ALIGN), (uint32_t)N, (uint32_t)D);
 }
 
-// Clears the gradients of all values, as tensors that any device can bind.
-static void clear_gradients(struct learner *l, uint64_t bytes) {
-  const uint64_t most = 1ull << 26;
-  for (uint64_t at = 0; at < bytes; at += most) {
-    const uint64_t n = bytes - at < most ? bytes - at : most;
-    l->walk.functions->clear(&l->walk, learner_tensor(&l->value_gradients, at, 1, (uint32_t)(n / sizeof(float))));
+// Clears the gradients of values that nothing reads; an operation that reads a value writes the others'.
+static void clear_gradients(struct learner *l) {
+  for (uint32_t i = 0; i < l->list.value_count; i++) {
+    const struct tensor t = oplist_tensor(&l->list, oplist_whole(&l->list, (struct tensor){.value = i + 1}));
+    if (!l->list.values[i].last_read) l->walk.functions->clear(&l->walk, walk_gradient(&l->walk, t));
   }
 }
 
-static void begin_walk(struct learner *l, uint64_t bytes) {
+static void begin_walk(struct learner *l) {
   l->walk.list = &l->list;
   l->walk.values = &l->values;
   l->walk.gradients = &l->value_gradients;
@@ -251,7 +250,7 @@ static void begin_walk(struct learner *l, uint64_t bytes) {
   l->walk.state_gradients = &l->state_gradients;
   l->walk.weights = l->weights;
   l->walk.weight_count = l->weights ? l->model.weights.count : 0;
-  clear_gradients(l, bytes);
+  clear_gradients(l);
 }
 
 // Records the list; with `keep`, a walk can follow. finish() runs what is recorded.
@@ -271,7 +270,7 @@ static deltaic_status start(struct learner *l) {
   f->recorder_begin(l->recorder, false, NULL);
   learner_halves_make(l);
   f->recorder_list(l->recorder, &l->list);
-  if (l->list.keep) begin_walk(l, bytes);
+  if (l->list.keep) begin_walk(l);
   return DELTAIC_OK;
 }
 

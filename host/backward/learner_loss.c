@@ -26,7 +26,7 @@ static struct tensor logits(struct learner *l, struct tensor head, struct tensor
 static void head_back(struct learner *l, struct tensor head, struct tensor dz, struct tensor hidden) {
   struct walk *w = &l->walk;
   const struct tensor dhead = walk_gradient(w, l->model.head);
-  w->functions->add_times(w, walk_gradient(w, hidden), dz, head);
+  w->functions->times(w, walk_gradient(w, hidden), dz, head, false);
   if (dhead.buffer) w->functions->add_outer(w, dhead, dz, hidden);
 }
 

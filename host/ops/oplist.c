@@ -170,6 +170,22 @@ uint32_t oplist_reader(const struct oplist *l, struct tensor t, uint32_t after) 
   return reader;
 }
 
+uint32_t oplist_last_reads(const struct oplist *l, uint32_t i) {
+  const struct op *op = &l->ops[i];
+  uint32_t bits = 0;
+  for (uint32_t k = op_shapes[op->kind].writes; k < op_tensors(op->kind); k++) {
+    bool found = op->t[k].value && l->values[op->t[k].value - 1].last_read == i;
+    for (uint32_t j = op_shapes[op->kind].writes; j < k; j++) found &= !same_value(op->t[j], op->t[k]);
+    if (found) bits |= 1u << k;
+  }
+  return bits;
+}
+
+struct tensor oplist_whole(const struct oplist *l, struct tensor t) {
+  const struct value *v = &l->values[t.value - 1];
+  return (struct tensor){.dtype = v->dtype, .rows = v->rows, .cols = v->cols, .stride = v->stored, .value = t.value};
+}
+
 static void find_last_reads(struct oplist *l) {
   for (uint32_t i = 0; i < l->value_count; i++) {
     struct value *v = &l->values[i];

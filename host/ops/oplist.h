@@ -112,6 +112,10 @@ static inline bool same_value(struct tensor a, struct tensor b) { return a.value
 // Index of the only operation after `after` that reads the value t, and reads all of it. 0: several read it, or one
 // reads a view.
 uint32_t oplist_reader(const struct oplist *l, struct tensor t, uint32_t after);
+// Which tensors of operation i, as bits, read values that nothing reads after it. Of several of one value the first.
+uint32_t oplist_last_reads(const struct oplist *l, uint32_t i) INSIDE(oplist_last_reads);
+// All of the value that t is a view of.
+struct tensor oplist_whole(const struct oplist *l, struct tensor t) INSIDE(oplist_whole);
 // Decides which outputs reuse their inputs' memory, and places every value. Returns the bytes of scratch that the list
 // needs, including own_bytes(b, l, op) for each operation by itself. *largest: bytes of the largest tensor.
 struct backend;

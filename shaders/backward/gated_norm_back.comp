@@ -19,10 +19,15 @@ layout(set = 0, binding = GATED_NORM_BACK_DGATE) buffer dgate_block { float dgat
 layout(set = 0, binding = GATED_NORM_BACK_PARTS) buffer parts_block { float parts[]; };
 #include "reduce.glsl"
 
+void give(uint t, uint i, float d) {
+  uint to = t * args.dx_stride + i;
+  dx[to] = (args.add != 0 ? dx[to] : 0.0) + d;
+}
+
 void copy_others(uint t) {
   for (uint i = gl_LocalInvocationID.x; i < args.cols; i += gl_WorkGroupSize.x)
     if (i < args.from || i >= args.from + args.groups * args.n)
-      dx[t * args.dx_stride + i] += dy[t * args.dy_stride + i];
+      give(t, i, dy[t * args.dy_stride + i]);
 }
 
 void group_back(uint t, uint h) {
@@ -51,7 +56,7 @@ void group_back(uint t, uint h) {
     float da = r * (weighted - v * s * r * mean);
     float to_x = of_gated ? da * s : r * (weighted * s - v * r * mean);
     float to_s = of_gated ? da * v : r * weighted * v;
-    dx[t * args.dx_stride + at + i] += to_x;
+    give(t, at + i, to_x);
     if (args.gated != 0) dgate[t * args.dgate_stride + h * args.n + i] += to_s * silu_slope(z);
   }
 }

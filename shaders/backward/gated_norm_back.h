@@ -6,7 +6,7 @@
 #define GATED_NORM_BACK_GATE 1   // (T, groups * n) in, f32; with `gated`
 #define GATED_NORM_BACK_WEIGHT 2 // (1, n or groups * n) in, f32; not with ABSENT
 #define GATED_NORM_BACK_DY 3     // (T, C) in, f32
-#define GATED_NORM_BACK_DX 4     // (T, C) in and out, f32
+#define GATED_NORM_BACK_DX 4     // (T, C) out, f32; with `add` in and out
 #define GATED_NORM_BACK_DGATE 5  // as gate, in and out
 #define GATED_NORM_BACK_PARTS 6  // (ceil(T / ROWS), groups * n) out, f32: terms of dweight; not with ABSENT
 #define GATED_NORM_BACK_BINDINGS 7
@@ -31,6 +31,7 @@ struct gated_norm_back_args {
   uint dx_stride;
   uint dgate_stride;
   float eps;
+  uint add;
 };
 ARGS(gated_norm_back_args)
 #endif

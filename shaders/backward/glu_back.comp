@@ -1,6 +1,6 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
-// dgate += dy x act'(gate),  dx += dy act(gate). Workgroups (ceil(F / lanes), rows): an invocation takes every
+// dgate = or += dy x act'(gate),  dx likewise dy act(gate). Workgroups (ceil(F / lanes), rows): an invocation takes every
 // gl_NumWorkGroups.y-th row. dgate and dx may be columns of one tensor.
 #include "glu_back.h"
 #include "slope.glsl"
@@ -17,7 +17,7 @@ void main() {
   for (uint t = gl_WorkGroupID.y; t < args.T; t += gl_NumWorkGroups.y) {
     uint g = t * args.gate_stride + i, u = t * args.x_stride + args.x_from + i;
     float d = dy[t * args.dy_stride + i];
-    dgate[g] += d * x[u] * slope(args.activation, gate[g]);
-    dx[u] += d * activate(args.activation, gate[g]);
+    dgate[g] = (args.add != 0 ? dgate[g] : 0.0) + d * x[u] * slope(args.activation, gate[g]);
+    dx[u] = (args.add != 0 ? dx[u] : 0.0) + d * activate(args.activation, gate[g]);
   }
 }

@@ -5,8 +5,8 @@
 #define GLU_BACK_GATE 0  // (T, F) in, f32
 #define GLU_BACK_X 1     // (T, F) in from column x_from on, f32
 #define GLU_BACK_DY 2    // (T, F) in, f32
-#define GLU_BACK_DGATE 3 // as gate, in and out
-#define GLU_BACK_DX 4    // as x, in and out
+#define GLU_BACK_DGATE 3 // as gate, out; with `add` in and out
+#define GLU_BACK_DX 4    // as x, likewise
 #define GLU_BACK_BINDINGS 5
 #define GLU_BACK_SPEC_LANES 0
 #define GLU_BACK_SPECS 1
@@ -18,6 +18,7 @@ struct glu_back_args {
   uint gate_stride;
   uint x_stride;
   uint x_from;
+  uint add;
 };
 ARGS(glu_back_args)
 #endif

@@ -4,7 +4,7 @@
 // The first `heads` heads of Dk columns: y = norm(act(x)); with f the norm's factor and y in the bracket, the L2 norm's
 // epsilon needs no term:
 //   L2: f (dy - y sum dy y);  SUM: f (dy - sum dy y);  L1: f (dy - sign(y) sum dy y);  all times act'(x)
-// Other columns: dx += dy. Workgroups (ceil(T / KEYS_BACK_ROWS), heads + 1): one head of some rows each, the last the other
+// Other columns: dy. dx = or += these. Workgroups (ceil(T / KEYS_BACK_ROWS), heads + 1): one head of some rows each, the last the other
 // columns.
 #include "keys_back.h"
 #include "slope.glsl"
@@ -15,12 +15,17 @@ layout(set = 0, binding = KEYS_BACK_DY) readonly buffer dy_block { float dy[]; }
 layout(set = 0, binding = KEYS_BACK_DX) buffer dx_block { float dx[]; };
 #include "reduce.glsl"
 
+void give(uint t, uint i, float d) {
+  uint to = t * args.dx_stride + i;
+  dx[to] = (args.add != 0 ? dx[to] : 0.0) + d;
+}
+
 void head_back(uint t, uint h) {
   uint lane = gl_LocalInvocationID.x;
   uint first = h * args.Dk;
   if (h == args.heads) {
     for (uint i = first + lane; i < args.cols; i += gl_WorkGroupSize.x)
-      dx[t * args.dx_stride + i] += dy[t * args.dy_stride + i];
+      give(t, i, dy[t * args.dy_stride + i]);
     return;
   }
   float sum = 0.0, dots = 0.0;
@@ -39,7 +44,7 @@ void head_back(uint t, uint h) {
     if (args.norm == NORM_L2) d -= normed * dots;
     if (args.norm == NORM_SUM) d -= dots;
     if (args.norm == NORM_L1) d -= sign(normed) * dots;
-    dx[t * args.dx_stride + i] += factor * d * slope(args.activation, x[t * args.x_stride + i]);
+    give(t, i, factor * d * slope(args.activation, x[t * args.x_stride + i]));
   }
 }
 

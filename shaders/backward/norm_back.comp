@@ -1,7 +1,7 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_KHR_shader_subgroup_arithmetic : require
-// With r = (mean x^2 + eps)^-1/2, n = x r, dn = dy weight:  dx += r (dn - n mean(dn n)),  parts = dy n.
+// With r = (mean x^2 + eps)^-1/2, n = x r, dn = dy weight:  dx = or += r (dn - n mean(dn n)),  parts = dy n.
 // Workgroups (ceil(T / NORM_BACK_ROWS)): each adds up the terms of its rows in parts.
 #include "norm_back.h"
 layout(local_size_x_id = NORM_BACK_SPEC_LANES) in;
@@ -28,7 +28,8 @@ void row_back(uint t) {
     float n = x[t * args.x_stride + i] * r, d = dy[t * args.dy_stride + i];
     uint part = t / NORM_BACK_ROWS * args.D + i;
     parts[part] = first ? d * n : parts[part] + d * n;
-    dx[t * args.dx_stride + i] += r * (d * weight[i] - n * mean);
+    uint to = t * args.dx_stride + i;
+    dx[to] = (args.add != 0 ? dx[to] : 0.0) + r * (d * weight[i] - n * mean);
   }
 }
 

@@ -5,7 +5,7 @@
 #define NORM_BACK_X 0      // (T, D) in, f32
 #define NORM_BACK_WEIGHT 1 // (1, D) in, f32
 #define NORM_BACK_DY 2     // (T, D) in, f32
-#define NORM_BACK_DX 3     // (T, D) in and out, f32
+#define NORM_BACK_DX 3     // (T, D) out, f32; with `add` in and out
 #define NORM_BACK_PARTS 4  // (ceil(T / NORM_BACK_ROWS), D) out, f32: the terms of dweight
 #define NORM_BACK_BINDINGS 5
 #define NORM_BACK_SPEC_LANES 0
@@ -18,6 +18,7 @@ struct norm_back_args {
   uint dy_stride;
   uint dx_stride;
   float eps;
+  uint add;
 };
 ARGS(norm_back_args)
 #endif

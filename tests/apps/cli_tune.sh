@@ -176,7 +176,7 @@ always=(validate)
 run 0 "$models/tiny_delta_net" "$whole" -t 1 && out_has '^all together .*e-0[67] .*1.0e-05$' && out_has '^compared  *5 tensors$'
 run 0 "$models/tiny_delta_net" "$whole" --json && json && out_has '"verdict": "pass"'
 run 1 "$models/tiny_delta_net" "$whole" --limit 0.000000001 && err_has 'the gradient of .* is off by'
-refused 2 'a file of them takes no --device' "$models/tiny_delta_net" "$whole" -d cpu
+refused 2 'holds gradients: it takes no --plot' "$models/tiny_delta_net" "$whole" --plot "$dir/none.png"
 refused 1 'has .* numbers, not' "$models/tiny_delta_product" "$whole"
 always=(tune)
 

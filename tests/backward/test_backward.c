@@ -366,7 +366,7 @@ static void products(uint32_t T, uint32_t N, uint32_t K, enum matrices matrices,
   const struct walk_functions *f = s->walk.functions;
   begin_products(s, matrices);
   f->linear(&s->walk, y, x, w);
-  f->add_times(&s->walk, dx, dy, w);
+  f->times(&s->walk, dx, dy, w, true);
   f->add_outer(&s->walk, dw, dy, x);
   assert_ok(s->walk.status);
   assert_ok(backend->functions->recorder_run(s->walk.c));
@@ -401,7 +401,7 @@ static void what_overflows_is_not_finite(deltaic_device *device) {
   f32_row(&dy, 5)[7] = -65520;
   f32_row(&dy, 6)[7] = 65519;
   begin_products(s, MATRICES_BEST);
-  f->add_times(&s->walk, dx, dy, w);
+  f->times(&s->walk, dx, dy, w, true);
   f->add_outer(&s->walk, dw, dy, x);
   assert_ok(s->walk.status);
   assert_ok(backend->functions->recorder_run(s->walk.c));

@@ -34,7 +34,8 @@ static void linear(struct walk *w, struct tensor y, struct tensor x, struct tens
   cpu_linear(w->c, &(struct linear){y, x, m, none}, none);
 }
 
-static void add_times(struct walk *w, struct tensor y, struct tensor x, struct tensor m) {
+static void times(struct walk *w, struct tensor y, struct tensor x, struct tensor m, bool adds) {
+  if (!adds) clear(w, y);
   back_add(w, y, back_times(w, x, m));
 }
 
@@ -48,7 +49,7 @@ const struct walk_functions backward_on_cpu = {
     .add = back_add,
     .add_rows = add_rows,
     .linear = linear,
-    .add_times = add_times,
+    .times = times,
     .add_outer = add_outer,
     .loss = backward_loss,
     .squares = backward_squares,

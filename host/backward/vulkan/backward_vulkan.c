@@ -11,6 +11,12 @@ void back_dispatch(struct walk *w, enum backward_kernel id, const uint32_t *spec
   if (!w->status) vulkan_dispatch_shader(w->c, &d, grid, operations);
 }
 
+struct binding back_bind(struct tensor d, bool add) {
+  struct binding b = vulkan_bind(d, d);
+  b.overwritten = !add;
+  return b;
+}
+
 struct grid back_grid(uint32_t cols, uint32_t lanes, uint32_t rows, uint32_t z) {
   return (struct grid){divide_up(cols, lanes), rows < MAX_GROUPS ? rows : MAX_GROUPS, z};
 }

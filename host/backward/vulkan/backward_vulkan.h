@@ -8,6 +8,8 @@
 // spec: backward_kernel_specs[id] constants; push: backward_kernels[id].push_bytes bytes.
 void back_dispatch(struct walk *w, enum backward_kernel id, const uint32_t *spec, const struct binding *bindings,
                    const void *push, struct grid grid, uint64_t operations);
+// Binds a gradient that is written, or added to.
+struct binding back_bind(struct tensor d, bool add);
 // to (1, n) += the sum over `rows` rows of `from`, which are `stride` apart, of columns first ... first + n - 1.
 void back_sum_rows(struct walk *w, struct tensor to, struct tensor from, uint64_t rows, uint32_t stride,
                    uint32_t first);

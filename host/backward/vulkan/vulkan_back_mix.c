@@ -113,11 +113,12 @@ static void keys_back(struct walk *w, const struct delta_inputs *op) {
                                       .x_stride = x.stride,
                                       .y_stride = y.stride,
                                       .dy_stride = dy.stride,
-                                      .dx_stride = dx.stride};
+                                      .dx_stride = dx.stride,
+                                      .add = !walk_is_fresh(w, 3)};
   const struct binding bindings[KEYS_BACK_BINDINGS] = {[KEYS_BACK_X] = vulkan_bind(x, x),
                                                        [KEYS_BACK_Y] = vulkan_bind(y, x),
                                                        [KEYS_BACK_DY] = vulkan_bind(dy, x),
-                                                       [KEYS_BACK_DX] = vulkan_bind(dx, x)};
+                                                       [KEYS_BACK_DX] = back_bind(dx, args.add)};
   back_dispatch(w, BACKWARD_keys_back, &lanes, bindings, &args,
                 (struct grid){divide_up(x.rows, KEYS_BACK_ROWS), op->a.heads + 1, 1}, 8ull * x.rows * x.cols);
 }

@@ -59,12 +59,17 @@ void vulkan_back_norm(struct walk *w, const struct norm *op) {
   const struct tensor parts = walk_tensor(w, divide_up(x.rows, NORM_BACK_ROWS), x.cols, x.cols);
   if (!parts.buffer) return;
   const uint32_t lanes = back_row_lanes(w, x.cols);
-  const struct norm_back_args args = {
-      .T = x.rows, .D = x.cols, .x_stride = x.stride, .dy_stride = dy.stride, .dx_stride = dx.stride, .eps = op->eps};
+  const struct norm_back_args args = {.T = x.rows,
+                                      .D = x.cols,
+                                      .x_stride = x.stride,
+                                      .dy_stride = dy.stride,
+                                      .dx_stride = dx.stride,
+                                      .eps = op->eps,
+                                      .add = !walk_is_fresh(w, 1)};
   const struct binding bindings[NORM_BACK_BINDINGS] = {[NORM_BACK_X] = vulkan_bind(x, x),
                                                        [NORM_BACK_WEIGHT] = vulkan_bind(op->weight, x),
                                                        [NORM_BACK_DY] = vulkan_bind(dy, x),
-                                                       [NORM_BACK_DX] = vulkan_bind(dx, x),
+                                                       [NORM_BACK_DX] = back_bind(dx, args.add),
                                                        [NORM_BACK_PARTS] = vulkan_bind(parts, x)};
   back_dispatch(w, BACKWARD_norm_back, &lanes, bindings, &args, (struct grid){parts.rows, 1, 1},
                 10ull * x.rows * x.cols);
@@ -86,12 +91,13 @@ void vulkan_back_glu(struct walk *w, const struct glu *op) {
                                      .dy_stride = dy.stride,
                                      .gate_stride = gate.stride,
                                      .x_stride = x.stride,
-                                     .x_from = from};
+                                     .x_from = from,
+                                     .add = !walk_is_fresh(w, 1)};
   const struct binding bindings[GLU_BACK_BINDINGS] = {[GLU_BACK_GATE] = vulkan_bind(gate, dy),
                                                       [GLU_BACK_X] = vulkan_bind(x, dy),
                                                       [GLU_BACK_DY] = vulkan_bind(dy, dy),
-                                                      [GLU_BACK_DGATE] = vulkan_bind(dgate, dy),
-                                                      [GLU_BACK_DX] = vulkan_bind(dx, dy)};
+                                                      [GLU_BACK_DGATE] = back_bind(dgate, args.add),
+                                                      [GLU_BACK_DX] = back_bind(dx, args.add)};
   back_dispatch(w, BACKWARD_glu_back, &lanes, bindings, &args, back_grid(dy.cols, lanes, dy.rows, 1),
                 30ull * dy.rows * dy.cols);
 }
@@ -116,12 +122,13 @@ void vulkan_back_gated_norm(struct walk *w, const struct gated_norm *op) {
                                             .dy_stride = dy.stride,
                                             .dx_stride = dx.stride,
                                             .dgate_stride = dgate.stride,
-                                            .eps = op->eps};
+                                            .eps = op->eps,
+                                            .add = !walk_is_fresh(w, 1)};
   const struct binding bindings[GATED_NORM_BACK_BINDINGS] = {[GATED_NORM_BACK_X] = vulkan_bind(x, x),
                                                              [GATED_NORM_BACK_GATE] = vulkan_bind(gate, x),
                                                              [GATED_NORM_BACK_WEIGHT] = vulkan_bind(op->weight, x),
                                                              [GATED_NORM_BACK_DY] = vulkan_bind(dy, x),
-                                                             [GATED_NORM_BACK_DX] = vulkan_bind(dx, x),
+                                                             [GATED_NORM_BACK_DX] = back_bind(dx, args.add),
                                                              [GATED_NORM_BACK_DGATE] = vulkan_bind(dgate, dx),
                                                              [GATED_NORM_BACK_PARTS] = vulkan_bind(parts, x)};
   const uint32_t others = width < x.cols;

@@ -22,8 +22,8 @@ static void linear(struct walk *w, struct tensor y, struct tensor x, struct tens
   back_product(w, y, x, m, false);
 }
 
-static void add_times(struct walk *w, struct tensor y, struct tensor x, struct tensor m) {
-  back_product(w, y, x, back_transposed(w, m, vulkan_has_matrices(w->c)), true);
+static void times(struct walk *w, struct tensor y, struct tensor x, struct tensor m, bool adds) {
+  back_product(w, y, x, back_transposed(w, m, vulkan_has_matrices(w->c)), adds);
 }
 
 static void add_outer(struct walk *w, struct tensor y, struct tensor a, struct tensor b) {
@@ -39,7 +39,7 @@ const struct walk_functions backward_on_vulkan = {
     .add = add,
     .add_rows = add_rows,
     .linear = linear,
-    .add_times = add_times,
+    .times = times,
     .add_outer = add_outer,
     .round = back_round,
     .rounds = vulkan_can_round,
@@ -47,6 +47,7 @@ const struct walk_functions backward_on_vulkan = {
     .squares = vulkan_back_squares,
     .adamw = vulkan_back_adamw,
     .blend = vulkan_back_blend,
+    .overwrites = 1u << OP_NORM | 1u << OP_GLU | 1u << OP_DELTA_INPUTS | 1u << OP_GATED_NORM,
     .embed = vulkan_back_embed,
     .norm = vulkan_back_norm,
     .conv = vulkan_back_conv,
