@@ -67,8 +67,7 @@ void lora_merge(struct walk *w, const struct item *x, float s) {
     r.n = item_piece(x, r.first);
     r.together = walk_tensor(w, r.n, x->x.cols, x->x.cols);
     if (w->status) return;
-    w->functions->clear(w, r.together);
-    w->functions->add_times(w, r.together, rows_of(x->B, r.first, r.n), x->A);
+    w->functions->times(w, r.together, rows_of(x->B, r.first, r.n), x->A, false);
     item_places(x, r.first, r.n, merge_part, &r);
   }
 }

@@ -313,6 +313,62 @@ static void every_tensor_takes_its_step(deltaic_device *device) {
     for (int k = 0; k < 2; k++) take_steps_of(device, all[i], k ? TRAIN_LORA : TRAIN_WHOLE);
 }
 
+// ---------------------------------------------------------------- going on
+
+static void two_steps(struct trainer *t, const struct learner_batch *batch) {
+  struct learner_loss loss;
+  double norm;
+  for (int i = 0; i < 2; i++) {
+    assert_ok(learner_add(trainer_learner(t), batch, NULL, 1, &loss));
+    assert_ok(trainer_step(t, 1e-2, &norm));
+  }
+}
+
+// Reads every array of `from`, and writes it to `to`, or compares it with to's.
+static void pass(struct trainer *from, struct trainer *to, bool compares) {
+  for (size_t i = 0; i < trainer_count(from); i++)
+    for (int k = 0; k < TRAINED_ARRAYS; k++) {
+      const uint64_t n = trainer_at(from, i)->n;
+      float *a = numbers(n), *b = numbers(n);
+      assert_ok(trainer_read(from, i, (enum trained_array)k, a));
+      if (compares) {
+        assert_ok(trainer_read(to, i, (enum trained_array)k, b));
+        assert_memory_equal(a, b, n * sizeof *a);
+      } else
+        assert_ok(trainer_write(to, i, (enum trained_array)k, a));
+      free(a);
+      free(b);
+    }
+}
+
+// Matrices whose rows have no multiple of 8 columns pass through other memory when they are read.
+static void what_is_read_and_written_goes_on_with_the_same_bits(deltaic_device *device) {
+  enum { ROWS = 2, T = 20 };
+  static const char *const names[] = {"tiny_hh_gated_dynamic", "released_qwen3_5"};
+  int32_t tokens[ROWS * (T + 1)];
+  for (int i = 0; i < ROWS * (T + 1); i++) tokens[i] = 3 + i * 7 % 40;
+  const struct learner_batch batch = {tokens, ROWS, T, NULL};
+  for (int i = 0; i < (test_all_on(device) ? 4 : 2); i++) {
+    enum training matrices = i % 2 ? TRAIN_LORA : TRAIN_WHOLE;
+    struct trainer_options o = {.rank = 3, .alpha = 5, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .clip = 1};
+    struct trainer *one, *other;
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s", TESTS_DIR "/vectors/models", names[i / 2]);
+    assert_ok(trainer_open(path, device->backend, 0, each, &matrices, &o, &one));
+    o.seed = 1;
+    assert_ok(trainer_open(path, device->backend, 0, each, &matrices, &o, &other));
+    two_steps(one, &batch);
+    pass(one, other, false);
+    trainer_set_steps(other, trainer_steps(one));
+    assert_ok(trainer_refresh(other));
+    two_steps(one, &batch);
+    two_steps(other, &batch);
+    pass(one, other, true);
+    trainer_close(one);
+    trainer_close(other);
+  }
+}
+
 static enum training nothing(void *user, const struct file_tensor *t) { return TRAIN_NOT; }
 
 static void nothing_to_train_is_refused(void **state) {
@@ -327,6 +383,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       device_test(steps_match),
       device_test(every_tensor_takes_its_step),
+      device_test(what_is_read_and_written_goes_on_with_the_same_bits),
       cmocka_unit_test(a_gradient_that_is_not_finite_changes_nothing),
       cmocka_unit_test(nothing_to_train_is_refused),
   };
