@@ -1,6 +1,6 @@
 /* deltaic_tune.h: trains a checkpoint on tokens. The conventions of deltaic.h apply. These functions are in
- * libdeltaic_prune. Training has its weights in f32 on a device, whatever the checkpoint's format is; AdamW runs on
- * the CPU. The whole model must fit into memory in f32. GGUF files and mixtures of experts cannot be trained.
+ * libdeltaic_prune. Training has its weights, gradients and AdamW's numbers in f32 on a device, whatever the checkpoint's
+ * format is. deltaic_tune_plan() tells how much memory that is. GGUF files and mixtures of experts cannot be trained.
  *
  *   deltaic_tune_create(path, &options, &tune);
  *   for each step:

@@ -62,8 +62,8 @@ static int check_zeros(const struct tune_request *r) {
   const struct {
     const char *name;
     float value;
-  } all[] = {{"rate", r->rate},   {"weight", r->weight}, {"temperature", r->temperature},
-             {"clip", r->clip},   {"beta1", r->beta1},   {"beta2", r->beta2}};
+  } all[] = {{"rate", r->rate}, {"weight", r->weight}, {"temperature", r->temperature},
+             {"clip", r->clip}, {"beta1", r->beta1},   {"beta2", r->beta2}};
   for (size_t i = 0; i < sizeof all / sizeof *all; ++i)
     if (!(all[i].value > 0)) return complain(EXIT_USAGE, "--%s must be above 0", all[i].name);
   return EXIT_OK;

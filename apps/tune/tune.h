@@ -36,12 +36,12 @@ struct tune_work {
   uint64_t steps, done; // steps of the run, and finished ones
   bool has_state;       // the file `state` has the state after step `saved`
   uint64_t saved;
-  double *losses;       // of every step, with distillation
-  double *norms;        // of the gradients
+  double *losses; // of every step, with distillation
+  double *norms;  // of the gradients
   struct tune_measured *measured;
   size_t measured_count;
-  uint64_t predictions;  // of the held-out text
-  double seconds;        // of this run's steps
+  uint64_t predictions; // of the held-out text
+  double seconds;       // of this run's steps
   deltaic_tune_memory planned;
   uint64_t seconds_from; // the step that this run began with
 };
@@ -59,6 +59,6 @@ char *tune_note(const struct tune_work *w);                // the caller frees i
 int tune_note_read(struct tune_work *w, const char *note); // refuses another run's
 void tune_print_plan(const struct tune_work *w);           // tune_report.c: the memory that the steps will need
 void tune_print(const struct tune_work *w);
-int tune_json(const struct tune_work *w);                  // standard output
+int tune_json(const struct tune_work *w); // standard output
 int tune_plot(const struct tune_work *w, const char *path);
 #endif

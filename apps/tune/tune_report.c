@@ -28,10 +28,10 @@ static const struct {
   const char *name;
   size_t at;
 } sizes[] = {
-    {"weights", offsetof(deltaic_tune_memory, weights)},     {"gradients", offsetof(deltaic_tune_memory, gradients)},
-    {"moments", offsetof(deltaic_tune_memory, moments)},     {"adapters", offsetof(deltaic_tune_memory, adapters)},
-    {"streams", offsetof(deltaic_tune_memory, streams)},     {"layer", offsetof(deltaic_tune_memory, layer)},
-    {"states", offsetof(deltaic_tune_memory, states)},       {"scratch", offsetof(deltaic_tune_memory, scratch)},
+    {"weights", offsetof(deltaic_tune_memory, weights)}, {"gradients", offsetof(deltaic_tune_memory, gradients)},
+    {"moments", offsetof(deltaic_tune_memory, moments)}, {"adapters", offsetof(deltaic_tune_memory, adapters)},
+    {"streams", offsetof(deltaic_tune_memory, streams)}, {"layer", offsetof(deltaic_tune_memory, layer)},
+    {"states", offsetof(deltaic_tune_memory, states)},   {"scratch", offsetof(deltaic_tune_memory, scratch)},
     {"teacher", offsetof(deltaic_tune_memory, teacher)},
 };
 enum { SIZES = sizeof sizes / sizeof *sizes };
@@ -94,15 +94,14 @@ int tune_json(const struct tune_work *w) {
   for (size_t i = 0; i < w->measured_count; ++i)
     json_array_append_new(measured, json_pack("{s:I, s:o}", "step", (json_int_t)w->measured[i].step, "nll",
                                               number_json(w->measured[i].nll)));
-  return json_finish(
-      json_pack("{s:o, s:o, s:o, s:I, s:i, s:i, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:{s:o, s:o}}", "checkpoint",
-                text_json(w->r->model ? w->r->model : w->r->config), "out",
-                w->r->out ? text_json(w->r->out) : json_null(), "adapter_out",
-                w->r->adapter_out ? text_json(w->r->adapter_out) : json_null(), "trained", (json_int_t)info.trained,
-                "tensors", (int)info.tensors, "adapted", (int)info.adapted, "steps", (json_int_t)w->steps, "done",
-                (json_int_t)w->done, "tokens", (json_int_t)tokens_of(w, w->done), "seconds", number_json(w->seconds),
-                "tokens_per_second", number_json(rate_of(w)), "losses", losses, "norms", norms, "held_out", measured, "memory", "planned", memory_json(&w->planned), "used",
-                memory_json(&used)));
+  return json_finish(json_pack(
+      "{s:o, s:o, s:o, s:I, s:i, s:i, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:{s:o, s:o}}", "checkpoint",
+      text_json(w->r->model ? w->r->model : w->r->config), "out", w->r->out ? text_json(w->r->out) : json_null(),
+      "adapter_out", w->r->adapter_out ? text_json(w->r->adapter_out) : json_null(), "trained",
+      (json_int_t)info.trained, "tensors", (int)info.tensors, "adapted", (int)info.adapted, "steps",
+      (json_int_t)w->steps, "done", (json_int_t)w->done, "tokens", (json_int_t)tokens_of(w, w->done), "seconds",
+      number_json(w->seconds), "tokens_per_second", number_json(rate_of(w)), "losses", losses, "norms", norms,
+      "held_out", measured, "memory", "planned", memory_json(&w->planned), "used", memory_json(&used)));
 }
 
 int tune_plot(const struct tune_work *w, const char *path) {

@@ -46,8 +46,8 @@ int tune_keep(const struct tune_work *w, deltaic_status status) {
   const bool now = !earlier && info.steps == w->done && !deltaic_tune_save_state(w->tune, w->state, note);
   free(note);
   if (!now && !w->has_state) return complain(code, "%s", error);
-  return complain(code, "%s; the state after step %llu is in %s", error,
-                  (unsigned long long)(now ? w->done : w->saved), w->state);
+  return complain(code, "%s; the state after step %llu is in %s", error, (unsigned long long)(now ? w->done : w->saved),
+                  w->state);
 }
 
 // ---------------------------------------------------------------- the held-out text

@@ -12,8 +12,8 @@ struct trainer {
   struct trainer_options o;
   struct item *items;
   size_t count;
-  struct arena arena;  // of items
-  struct buffer sums;  // of squares: two parts each
+  struct arena arena; // of items
+  struct buffer sums; // of squares: two parts each
   uint64_t sum_count;
   uint64_t steps;
   deltaic_status spoiled; // by a step that failed on the device
@@ -135,9 +135,7 @@ struct learner *trainer_learner(struct trainer *t) {
 uint64_t trainer_steps(const struct trainer *t) { return t->steps; }
 void trainer_set_steps(struct trainer *t, uint64_t steps) { t->steps = steps; }
 size_t trainer_count(const struct trainer *t) { return t->count; }
-const struct trained *trainer_at(const struct trainer *t, size_t i) {
-  return &t->items[i].x;
-}
+const struct trained *trainer_at(const struct trainer *t, size_t i) { return &t->items[i].x; }
 
 struct trainer_memory trainer_memory(const struct trainer *t) {
   struct trainer_memory m = {.adapters = t->sums.bytes};
@@ -252,7 +250,8 @@ static deltaic_status fetch_gradients(struct trainer *t) {
     if (!x->passes) continue;
     float *g = malloc(x->values_count * sizeof *g);
     status = g ? learner_gradient(t->learner, x->x.tensor, g) : fail_memory("a gradient", x->values_count * sizeof *g);
-    if (!status) status = b->functions->buffer_write(b, x->gradient.buffer, x->gradient.offset, g, x->values_count * sizeof *g);
+    if (!status)
+      status = b->functions->buffer_write(b, x->gradient.buffer, x->gradient.offset, g, x->values_count * sizeof *g);
     free(g);
   }
   return status;
@@ -261,12 +260,9 @@ static deltaic_status fetch_gradients(struct trainer *t) {
 static deltaic_status find_norm(struct trainer *t, double *norm) {
   deltaic_status status = fetch_gradients(t);
   if (status) return status;
-  struct squares q = {.w = learner_begin(t->learner),
-                      .sums = {.dtype = DTYPE_F32,
-                               .rows = (uint32_t)t->sum_count,
-                               .cols = 2,
-                               .stride = 2,
-                               .buffer = &t->sums}};
+  struct squares q = {
+      .w = learner_begin(t->learner),
+      .sums = {.dtype = DTYPE_F32, .rows = (uint32_t)t->sum_count, .cols = 2, .stride = 2, .buffer = &t->sums}};
   for (size_t i = 0; i < t->count && !q.w->status; i++) {
     if (t->items[i].x.lora) lora_split(q.w, &t->items[i]);
     q.factor = factor_of(t, &t->items[i]);

@@ -6,7 +6,7 @@
 
 struct item {
   struct trained x;
-  uint64_t values_count;      // of the tensor
+  uint64_t values_count;        // of the tensor
   struct learner_place *places; // of the tensor; one, in `weight` and `gradient`, if it passes through the host
   size_t count;
   bool passes;

@@ -28,12 +28,8 @@ static struct tensor gradient_rows(struct rows *r) {
   const uint32_t cols = (uint32_t)r->x->x.cols;
   const uint64_t offset = (p->gradient.at + (uint64_t)r->first * p->gradient.row) * sizeof(float);
   if (r->x->count == 1 && p->gradient.col == 1 && p->gradient.row == cols && offset % TENSOR_ALIGN == 0)
-    return (struct tensor){.dtype = DTYPE_F32,
-                           .rows = r->n,
-                           .cols = cols,
-                           .stride = cols,
-                           .buffer = p->gradient.buffer,
-                           .offset = offset};
+    return (struct tensor){
+        .dtype = DTYPE_F32, .rows = r->n, .cols = cols, .stride = cols, .buffer = p->gradient.buffer, .offset = offset};
   r->together = walk_tensor(r->w, r->n, cols, cols);
   if (!r->w->status) item_places(r->x, r->first, r->n, gather_part, r);
   return r->together;

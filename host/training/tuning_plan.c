@@ -106,20 +106,22 @@ static deltaic_status check_room(const struct shape *s, const struct backend *b,
   char advice[160];
   if (!room || m->total <= room) return DELTAIC_OK;
   advise(*s, b, room, advice, sizeof advice);
-  return fail(DELTAIC_OUT_OF_MEMORY,
-              "%s: training on %u texts of %u tokens takes %s (weights %s, what is trained %s, the batch %s), and %s has "
-              "%s free of %s%s",
-              s->path, s->rows, s->length, size_of(m->total).text, size_of(m->weights + m->teacher).text,
-              size_of(m->gradients + m->moments + m->adapters).text,
-              size_of(m->streams + m->layer + m->states + m->scratch).text, b->info.name, size_of(room).text,
-              size_of(all).text, advice);
+  return fail(
+      DELTAIC_OUT_OF_MEMORY,
+      "%s: training on %u texts of %u tokens takes %s (weights %s, what is trained %s, the batch %s), and %s has "
+      "%s free of %s%s",
+      s->path, s->rows, s->length, size_of(m->total).text, size_of(m->weights + m->teacher).text,
+      size_of(m->gradients + m->moments + m->adapters).text,
+      size_of(m->streams + m->layer + m->states + m->scratch).text, b->info.name, size_of(room).text, size_of(all).text,
+      advice);
 }
 
 deltaic_status deltaic_tune_plan(const char *path, const deltaic_tune_options *options, uint32_t rows, uint32_t length,
                                  deltaic_tune_memory *memory) {
   deltaic_tune_options o;
   if (!path || !memory || !rows || !length)
-    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_tune_plan: a path, texts, tokens and room for the sizes are required");
+    return fail(DELTAIC_INVALID_ARGUMENT,
+                "deltaic_tune_plan: a path, texts, tokens and room for the sizes are required");
   *memory = (deltaic_tune_memory){0};
   deltaic_status status = options_read(&o, sizeof o, options, "deltaic_tune_options");
   struct backend *cpu = NULL;

@@ -193,7 +193,8 @@ struct before {
   double *g;
 };
 
-static double *lora_gradient(const struct trained *x, const float *p, const float *dW, const struct trainer_options *o) {
+static double *lora_gradient(const struct trained *x, const float *p, const float *dW,
+                             const struct trainer_options *o) {
   const uint64_t rank = o->rank, rows = x->rows, cols = x->cols;
   double *g = calloc(x->n, sizeof *g);
   for (uint64_t i = 0; i < rows; i++)
@@ -222,7 +223,8 @@ static struct before look(struct trainer *t, size_t i, const struct trainer_opti
   return b;
 }
 
-// The numbers after the step are those of AdamW in f64. A small gradient that is off by a little moves a number by much.
+// The numbers after the step are those of AdamW in f64. A small gradient that is off by a little moves a number by
+// much.
 static void compare_step(struct trainer *t, size_t i, const struct trainer_options *o, struct before b, double scale) {
   const struct trained *x = trainer_at(t, i);
   const double steps = (double)trainer_steps(t), rate = 1e-2;

@@ -410,9 +410,7 @@ static void malformed_indexes_are_refused(void **state) {
   }
 }
 
-static deltaic_status fail_change(const struct file_tensor *t, void *data) {
-  return DELTAIC_OUT_OF_MEMORY;
-}
+static deltaic_status fail_change(const struct file_tensor *t, void *data) { return DELTAIC_OUT_OF_MEMORY; }
 
 // Whoever reads such a tensor row by row gets zeros, and looks at the checkpoint's status (weight_part_read()).
 static void a_change_that_fails_is_the_checkpoints_failure(void **state) {

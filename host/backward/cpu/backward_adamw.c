@@ -33,8 +33,7 @@ static void sum_block(void *context, uint64_t index, uint32_t worker) {
 
 void backward_squares(struct walk *w, struct tensor sums, const struct walk_squares *s) {
   const uint64_t n = (uint64_t)s->rows * s->cols;
-  if (!w->status)
-    cpu_parallel(w->c, walk_square_sums(n), 2 * n, sum_block, &(struct squares_call){sums, s});
+  if (!w->status) cpu_parallel(w->c, walk_square_sums(n), 2 * n, sum_block, &(struct squares_call){sums, s});
 }
 
 // ---------------------------------------------------------------- AdamW

@@ -12,8 +12,7 @@ static struct binding bind_grid(const struct walk_grid *g, uint32_t rows, uint32
   const uint64_t from = g->at / FLOATS * FLOATS;
   const uint64_t end = g->at + (uint64_t)(rows - 1) * g->row + (uint64_t)(cols - 1) * g->col + 1;
   *args = (struct grid_args){.at = (uint32_t)(g->at - from), .row = g->row, .col = g->col};
-  return (struct binding){
-      .buffer = g->buffer, .offset = from * sizeof(float), .bytes = (end - from) * sizeof(float)};
+  return (struct binding){.buffer = g->buffer, .offset = from * sizeof(float), .bytes = (end - from) * sizeof(float)};
 }
 
 static struct grid numbers_grid(const struct walk *w, uint32_t n) {
@@ -26,9 +25,9 @@ void vulkan_back_squares(struct walk *w, struct tensor sums, const struct walk_s
   const uint32_t lanes = vulkan_plan(w->c)->lanes, n = s->rows * s->cols;
   struct sum_squares_args args = {
       .n = n, .cols = s->cols, .each = WALK_SQUARES, .first = s->first, .factor = (float)s->factor};
-  const struct binding bindings[SUM_SQUARES_BINDINGS] = {
-      [SUM_SQUARES_SUMS] = vulkan_bind(sums, sums),
-      [SUM_SQUARES_FROM] = bind_grid(&s->from, s->rows, s->cols, &args.from)};
+  const struct binding bindings[SUM_SQUARES_BINDINGS] = {[SUM_SQUARES_SUMS] = vulkan_bind(sums, sums),
+                                                         [SUM_SQUARES_FROM] =
+                                                             bind_grid(&s->from, s->rows, s->cols, &args.from)};
   back_dispatch(w, BACKWARD_sum_squares, &lanes, bindings, &args, (struct grid){walk_square_sums(n), 1, 1}, 8ull * n);
 }
 
@@ -59,9 +58,9 @@ void vulkan_back_blend(struct walk *w, const struct walk_blend *b) {
   struct blend_args args = {
       .n = n, .cols = b->cols, .has_y = b->y.buffer != NULL, .factor = b->factor, .plus = b->plus};
   const struct binding x = bind_grid(&b->x, b->rows, b->cols, &args.x);
-  const struct binding bindings[BLEND_BINDINGS] = {
-      [BLEND_TO] = bind_grid(&b->to, b->rows, b->cols, &args.to),
-      [BLEND_X] = x,
-      [BLEND_Y] = b->y.buffer ? bind_grid(&b->y, b->rows, b->cols, &args.y) : x};
+  const struct binding bindings[BLEND_BINDINGS] = {[BLEND_TO] = bind_grid(&b->to, b->rows, b->cols, &args.to),
+                                                   [BLEND_X] = x,
+                                                   [BLEND_Y] =
+                                                       b->y.buffer ? bind_grid(&b->y, b->rows, b->cols, &args.y) : x};
   back_dispatch(w, BACKWARD_blend, &lanes, bindings, &args, numbers_grid(w, n), 4ull * n);
 }
