@@ -53,6 +53,8 @@ static void count_sums(void *user, const struct strip *s) {
   t->sum_count += walk_square_sums((uint64_t)s->rows * s->cols);
 }
 
+static deltaic_status update(struct trainer *t, double rate, double scale);
+
 static deltaic_status make_memory(struct trainer *t) {
   struct backend *b = learner_backend(t->learner);
   deltaic_status status = arena_allocate(&t->arena, b, MEMORY_DEVICE, "what is trained");
@@ -63,8 +65,9 @@ static deltaic_status make_memory(struct trainer *t) {
   }
   if (status) return status;
   status = b->functions->buffer_create(b, MEMORY_SHARED, 2 * t->sum_count * sizeof(float), "sums of squares", &t->sums);
-  // B is 0, so that nothing changes. But the kernels are compiled, which a step could not undo if it stopped there.
-  return status ? status : trainer_refresh(t);
+  // Nothing changes, as B, moments, gradients and rate are 0. But all kernels are compiled: a step that stopped at one
+  // of them could not be undone.
+  return status ? status : update(t, 0, 0);
 }
 
 static deltaic_status add_tensors(struct trainer *t, const char *path) {
@@ -305,7 +308,7 @@ static deltaic_status update(struct trainer *t, double rate, double scale) {
   }
   record_weights(t, u.w);
   const deltaic_status status = learner_end(t->learner);
-  // Who cancels does so while the first step's kernels are compiled: nothing has run then (make_memory()).
+  // Who cancels does so while kernels are compiled, when the trainer opens.
   if (status != DELTAIC_CANCELLED) t->spoiled = status;
   return status;
 }

@@ -4,6 +4,7 @@
 // p -= decay p + rate m / (sqrt(v) second + eps), with g times factor. An invocation takes every n-th number.
 #include "adamw.h"
 layout(local_size_x_id = ADAMW_SPEC_LANES) in;
+layout(constant_id = ADAMW_SPEC_FLAT) const uint FLAT = 0;
 layout(set = 0, binding = ADAMW_P) buffer p_block { float p[]; };
 layout(set = 0, binding = ADAMW_G) readonly buffer g_block { float g[]; };
 layout(set = 0, binding = ADAMW_M) buffer m_block { float m[]; };
@@ -11,8 +12,9 @@ layout(set = 0, binding = ADAMW_V) buffer v_block { float v[]; };
 
 void main() {
   for (uint e = gl_GlobalInvocationID.x; e < args.n; e += gl_NumWorkGroups.x * gl_WorkGroupSize.x) {
-    uint ip = place(args.p, args.cols, e), im = place(args.m, args.cols, e), iv = place(args.v, args.cols, e);
-    float d = args.factor * g[place(args.g, args.cols, e)];
+    uvec2 at = row_column(FLAT != 0, args.cols, e);
+    uint ip = place(args.p, at), im = place(args.m, at), iv = place(args.v, at);
+    float d = args.factor * g[place(args.g, at)];
     float first = args.beta1 * m[im] + args.rest1 * d, second = args.beta2 * v[iv] + args.rest2 * d * d;
     m[im] = first;
     v[iv] = second;

@@ -8,7 +8,8 @@
 #define ADAMW_V 3 // in and out
 #define ADAMW_BINDINGS 4
 #define ADAMW_SPEC_LANES 0
-#define ADAMW_SPECS 1
+#define ADAMW_SPEC_FLAT 1 // 1: the grids are one row each
+#define ADAMW_SPECS 2
 struct adamw_args {
   uint n;
   uint cols;

@@ -7,7 +7,8 @@
 #define BLEND_Y 2  // in, of the same shape, with has_y
 #define BLEND_BINDINGS 3
 #define BLEND_SPEC_LANES 0
-#define BLEND_SPECS 1
+#define BLEND_SPEC_FLAT 1 // 1: the grids are one row each
+#define BLEND_SPECS 2
 struct blend_args {
   uint n;
   uint cols;

@@ -8,10 +8,11 @@ struct grid_args {
   uint col;
 };
 #ifdef IS_GLSL
-// The place of number e, counted along rows of `cols`.
-uint place(grid_args g, uint cols, uint e) {
-  uint i = e / cols;
-  return g.at + i * g.row + (e - i * cols) * g.col;
+uint place(grid_args g, uvec2 at) { return g.at + at.x * g.row + at.y * g.col; }
+// Row and column of number e, counted along rows of `cols`; flat_rows: all grids of the kernel are one row.
+uvec2 row_column(bool flat_rows, uint cols, uint e) {
+  uint i = flat_rows ? 0 : e / cols;
+  return uvec2(i, e - i * cols);
 }
 #endif
 #endif

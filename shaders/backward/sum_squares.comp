@@ -4,6 +4,7 @@
 // invocation takes every n-th number, with compensated sums (Neumaier), which one of them then adds in order.
 #include "sum_squares.h"
 layout(local_size_x_id = SUM_SQUARES_SPEC_LANES) in;
+layout(constant_id = SUM_SQUARES_SPEC_FLAT) const uint FLAT = 0;
 layout(set = 0, binding = SUM_SQUARES_SUMS) writeonly buffer sums_block { float sums[]; };
 layout(set = 0, binding = SUM_SQUARES_FROM) readonly buffer from_block { float from[]; };
 
@@ -19,7 +20,7 @@ void main() {
   uint lane = gl_LocalInvocationID.x, begin = gl_WorkGroupID.x * args.each, end = min(args.n, begin + args.each);
   vec2 sum = vec2(0.0);
   for (uint e = begin + lane; e < end; e += gl_WorkGroupSize.x) {
-    float x = args.factor * from[place(args.from, args.cols, e)];
+    float x = args.factor * from[place(args.from, row_column(FLAT != 0, args.cols, e))];
     add(sum, x * x);
   }
   parts[lane] = sum;

@@ -6,7 +6,8 @@
 #define SUM_SQUARES_FROM 1 // (n / cols, cols) in, f32
 #define SUM_SQUARES_BINDINGS 2
 #define SUM_SQUARES_SPEC_LANES 0
-#define SUM_SQUARES_SPECS 1
+#define SUM_SQUARES_SPEC_FLAT 1 // 1: the grids are one row each
+#define SUM_SQUARES_SPECS 2
 struct sum_squares_args {
   uint n; // numbers, of which a workgroup takes `each`
   uint cols;
