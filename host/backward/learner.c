@@ -58,12 +58,6 @@ static deltaic_status open_model(struct learner *l, const char *path) {
   return status;
 }
 
-static deltaic_status make_room(struct learner *l, struct buffer *b, uint64_t bytes, const char *what) {
-  if (b->bytes >= bytes) return DELTAIC_OK;
-  l->backend->functions->buffer_free(l->backend, b);
-  return l->backend->functions->buffer_create(l->backend, MEMORY_DEVICE, bytes, what, b);
-}
-
 static deltaic_status open_device(struct learner *l, struct backend *on, uint32_t threads, bool fast) {
   l->backend = on;
   l->owns_backend = !on;
@@ -74,7 +68,7 @@ static deltaic_status open_device(struct learner *l, struct backend *on, uint32_
   l->walk.functions = walk_functions(l->backend);
   l->fast = fast && l->walk.functions->rounds && l->walk.functions->rounds(l->backend);
   const uint64_t bytes = l->fast ? l->backend->parts_bytes : 0;
-  if (bytes) status = make_room(l, &l->parts, bytes, "sums of tiles");
+  if (bytes) status = learner_room(l, &l->parts, bytes, "sums of tiles");
   if (bytes && !status) status = l->backend->functions->buffer_zero(l->backend, &l->parts, 0, bytes);
   if (bytes) l->list.parts = learner_tensor(&l->parts, 0, 1, (uint32_t)(bytes / sizeof(float)));
   return status;
@@ -105,24 +99,11 @@ static void settle(struct learner *l) {
   if (l->recorder) l->backend->functions->recorder_begin(l->recorder, false, NULL);
 }
 
-static void free_batch(struct learner *l) {
-  const struct backend_functions *f = l->backend->functions;
-  arena_free(&l->states, l->backend);
-  l->states = (struct arena){0};
-  f->buffer_free(l->backend, &l->state_gradients);
-  f->buffer_free(l->backend, &l->streams);
-  f->buffer_free(l->backend, &l->sequences);
-  f->buffer_free(l->backend, &l->tokens);
-  f->buffer_free(l->backend, &l->targets);
-  f->buffer_free(l->backend, &l->losses);
-  l->rows = l->T = 0;
-}
-
 void learner_close(struct learner *l) {
   if (!l) return;
   if (l->backend) {
     settle(l);
-    free_batch(l);
+    learner_batch_free(l);
     l->backend->functions->buffer_free(l->backend, &l->values);
     l->backend->functions->buffer_free(l->backend, &l->value_gradients);
     l->backend->functions->buffer_free(l->backend, &l->halves);
@@ -153,12 +134,7 @@ uint64_t learner_fingerprint(const struct learner *l) {
 uint32_t learner_vocabulary(const struct learner *l) { return l->model.spec.V; }
 bool learner_is_fast(const struct learner *l) { return l->fast; }
 
-// ---------------------------------------------------------------- memory of a batch
-
-// Memory that the host sees, with `count` numbers.
-static deltaic_status make_shared(struct learner *l, struct buffer *b, uint64_t count, const char *what) {
-  return l->backend->functions->buffer_create(l->backend, MEMORY_SHARED, count * sizeof(float), what, b);
-}
+// ---------------------------------------------------------------- running a list
 
 static void begin(struct learner *l, bool keep) {
   l->list.keep = keep;
@@ -168,64 +144,19 @@ static void begin(struct learner *l, bool keep) {
   oplist_begin(&l->list);
 }
 
-// All layers' states are in one block, for the walk finds a state's gradient by its place.
-static deltaic_status make_states(struct learner *l) {
-  const struct model_spec *s = &l->model.spec;
-  const struct state_shape shape = {l->rows, l->T, l->T};
-  for (uint32_t i = 0; i < s->L; i++) {
-    struct state_list ignored;
-    s->layers[i].mixer->state(s->layers[i].spec, &shape, &l->states, l->mixer_states[i], &ignored);
+static deltaic_status finish(struct learner *l) { return l->backend->functions->recorder_run(l->recorder); }
+
+// A buffer becomes 0, by kernels: an H200 fills a buffer at 18 GB/s. In tensors that every device can bind.
+static deltaic_status zero(struct learner *l, struct buffer *b) {
+  const uint64_t most = 1ull << 26, bytes = b->bytes / sizeof(float) * sizeof(float);
+  l->walk.status = DELTAIC_OK;
+  l->backend->functions->recorder_begin(l->recorder, false, NULL);
+  for (uint64_t at = 0; at < bytes; at += most) {
+    const uint64_t n = bytes - at < most ? bytes - at : most;
+    l->walk.functions->clear(&l->walk, learner_tensor(b, at, 1, (uint32_t)(n / sizeof(float))));
   }
-  l->states.block_bytes = l->backend->max_buffer_bytes;
-  deltaic_status status = arena_allocate(&l->states, l->backend, MEMORY_DEVICE, "the states");
-  if (!status && l->states.block_count > 1)
-    status = fail(DELTAIC_OUT_OF_MEMORY, "the states of %u texts do not fit into one buffer", l->rows);
-  if (!status) status = make_room(l, &l->state_gradients, l->states.blocks[0].bytes, "the states' gradients");
-  return status;
+  return l->walk.status ? l->walk.status : finish(l);
 }
-
-enum { MOST_ROWS = 65535 }; // of a dispatch's grid
-
-static deltaic_status take_batch(struct learner *l, const struct learner_batch *batch) {
-  const struct model_spec *s = &l->model.spec;
-  const uint64_t N = (uint64_t)batch->rows * batch->T;
-  if (!batch->rows || !batch->T || N > INT32_MAX)
-    return fail(DELTAIC_INVALID_ARGUMENT, "a batch of %u texts of %u tokens", batch->rows, batch->T);
-  if (l->backend->replays && N > MOST_ROWS)
-    return fail(DELTAIC_INVALID_ARGUMENT,
-                "a batch of %u texts of %u tokens; on a Vulkan device it has at most %d tokens", batch->rows, batch->T,
-                MOST_ROWS);
-  for (uint64_t i = 0; i < batch->rows * (uint64_t)(batch->T + 1); i++)
-    if (batch->tokens[i] < 0 || (uint32_t)batch->tokens[i] >= s->V)
-      return fail(DELTAIC_INVALID_ARGUMENT, "token %d is not in the vocabulary of %u", batch->tokens[i], s->V);
-  for (uint64_t i = 0; batch->targets && i < N; i++)
-    if (batch->targets[i] >= 0 && (uint32_t)batch->targets[i] >= s->V)
-      return fail(DELTAIC_INVALID_ARGUMENT, "target %d is not in the vocabulary of %u", batch->targets[i], s->V);
-  deltaic_status status = DELTAIC_OK;
-  if (l->rows != batch->rows || l->T != batch->T) {
-    free_batch(l);
-    l->rows = batch->rows;
-    l->T = batch->T;
-    status = make_states(l);
-    const uint64_t streams = (s->L + 2) * round_up(N * s->D * sizeof(float), TENSOR_ALIGN);
-    if (!status) status = make_room(l, &l->streams, streams, "the residual streams");
-    if (!status) status = make_shared(l, &l->sequences, 4ull * l->rows, "sequences");
-    if (!status) status = make_shared(l, &l->tokens, N, "tokens");
-    if (!status) status = make_shared(l, &l->targets, N, "targets");
-    if (!status) status = make_shared(l, &l->losses, 2 * N, "losses");
-    if (status) free_batch(l);
-  }
-  for (uint32_t r = 0; r < batch->rows && !status; r++) {
-    ((struct sequence *)l->sequences.mapped)[r] = (struct sequence){r * l->T, l->T, 0, r};
-    const int32_t *text = batch->tokens + (uint64_t)r * (l->T + 1);
-    memcpy((int32_t *)l->tokens.mapped + (uint64_t)r * l->T, text, l->T * sizeof(int32_t));
-    memcpy((int32_t *)l->targets.mapped + (uint64_t)r * l->T,
-           batch->targets ? batch->targets + (uint64_t)r * l->T : text + 1, l->T * sizeof(int32_t));
-  }
-  return status;
-}
-
-// ---------------------------------------------------------------- running a list
 
 // The residual stream before layer i.
 static struct tensor stream(struct learner *l, uint32_t i) {
@@ -262,8 +193,9 @@ static deltaic_status start(struct learner *l) {
   if (!status) status = l->list.status;
   if (!status && (bytes / sizeof(float) > UINT32_MAX || largest > l->backend->max_binding_bytes))
     status = fail(DELTAIC_OUT_OF_MEMORY, "a layer of %u texts of %u tokens is too large", l->rows, l->T);
-  if (!status) status = make_room(l, &l->values, bytes, "a layer's values");
-  if (!status && l->list.keep) status = make_room(l, &l->value_gradients, bytes, "the gradients of a layer's values");
+  if (!status) status = learner_room(l, &l->values, bytes, "a layer's values");
+  if (!status && l->list.keep)
+    status = learner_room(l, &l->value_gradients, bytes, "the gradients of a layer's values");
   if (status) return status;
   l->list.scratch = learner_tensor(&l->values, 0, 1, (uint32_t)(bytes / sizeof(float)));
   l->walk.status = DELTAIC_OK;
@@ -273,8 +205,6 @@ static deltaic_status start(struct learner *l) {
   if (l->list.keep) begin_walk(l);
   return DELTAIC_OK;
 }
-
-static deltaic_status finish(struct learner *l) { return l->backend->functions->recorder_run(l->recorder); }
 
 static struct tensor embed(struct learner *l) {
   const struct tensor x = oplist_value(&l->list, l->rows * l->T, l->model.spec.D);
@@ -303,8 +233,8 @@ static struct tensor layer(struct learner *l, uint32_t i, struct tensor x) {
 static deltaic_status forward(struct learner *l, const struct learner_batch *batch, struct tensor *hidden) {
   const struct model_spec *s = &l->model.spec;
   const struct tensor none = {0};
-  deltaic_status status = take_batch(l, batch);
-  if (!status) status = arena_zero(&l->states, l->backend);
+  deltaic_status status = learner_batch_take(l, batch);
+  if (!status) status = zero(l, l->states.blocks);
   for (uint32_t i = 0; i <= s->L && !status; i++) {
     begin(l, false);
     op_copy(&l->list, stream(l, i), i ? layer(l, i - 1, input(l, stream(l, i - 1))) : embed(l));
@@ -343,13 +273,12 @@ static deltaic_status layer_back(struct learner *l, uint32_t i) {
 }
 
 static deltaic_status all_back(struct learner *l, struct tensor hidden) {
-  const struct backend_functions *f = l->backend->functions;
   const struct model_spec *s = &l->model.spec;
-  deltaic_status status = arena_zero(&l->states, l->backend);
-  if (!status) status = f->buffer_zero(l->backend, &l->state_gradients, 0, l->state_gradients.bytes);
+  deltaic_status status = zero(l, l->states.blocks);
+  if (!status) status = zero(l, &l->state_gradients);
   const struct tensor x = l->list.ops[0].copy.to; // of the norm's list
   if (status) return status;
-  f->recorder_begin(l->recorder, false, NULL);
+  l->backend->functions->recorder_begin(l->recorder, false, NULL);
   status = pass_back(l, hidden, x, true);
   for (uint32_t i = s->L; i-- > 0 && !status;) status = layer_back(l, i);
   if (status) return status;
@@ -394,6 +323,8 @@ deltaic_status learner_measure(struct learner *l, const struct learner_batch *ba
 }
 
 deltaic_status learner_clear(struct learner *l) {
+  deltaic_status status = DELTAIC_OK;
   l->unit = 0;
-  return arena_zero(&l->gradients, l->backend);
+  for (uint64_t i = 0; i < l->gradients.block_count && !status; i++) status = zero(l, &l->gradients.blocks[i]);
+  return status;
 }

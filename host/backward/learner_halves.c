@@ -4,12 +4,6 @@
 
 #include <stdlib.h>
 
-static deltaic_status make_room(struct learner *l, uint64_t bytes) {
-  if (l->halves.bytes >= bytes) return DELTAIC_OK;
-  l->backend->functions->buffer_free(l->backend, &l->halves);
-  return l->backend->functions->buffer_create(l->backend, MEMORY_DEVICE, bytes, "matrices in f16", &l->halves);
-}
-
 static bool is_rounded(struct tensor m) { return m.buffer && m.dtype == DTYPE_F32 && !m.wide && !m.mixed; }
 
 // Adds a copy at a byte offset.
@@ -41,7 +35,7 @@ deltaic_status learner_halves_choose(struct learner *l) {
     status = add(l, op->linear.w, &bytes);
     if (!status) op->linear.w = l->half[l->walk.half_count - 1].half;
   }
-  return status ? status : make_room(l, bytes);
+  return status ? status : learner_room(l, &l->halves, bytes, "matrices in f16");
 }
 
 void learner_halves_make(struct learner *l) {
@@ -53,7 +47,7 @@ struct tensor learner_halved(struct learner *of, struct walk *w, struct tensor m
   of->walk.half_count = 0;
   if (w->status || !of->fast || !is_rounded(m)) return m;
   w->status = add(of, m, &bytes);
-  if (!w->status) w->status = make_room(of, bytes);
+  if (!w->status) w->status = learner_room(of, &of->halves, bytes, "matrices in f16");
   if (w->status) return m;
   w->functions->round(w, of->half[0].half, m);
   return of->half[0].half;

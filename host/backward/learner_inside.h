@@ -1,4 +1,4 @@
-// learner_inside.h: what learner.c and learner_loss.c share.
+// learner_inside.h: what the files of a learner share.
 #ifndef LEARNER_INSIDE_H
 #define LEARNER_INSIDE_H
 #include "backward.h"
@@ -36,6 +36,12 @@ struct learner {
 static inline struct tensor learner_tensor(struct buffer *b, uint64_t offset, uint32_t rows, uint32_t cols) {
   return (struct tensor){.dtype = DTYPE_F32, .rows = rows, .cols = cols, .stride = cols, .buffer = b, .offset = offset};
 }
+
+// learner_batch.c: memory of at least so many bytes; what it held is lost if it grows. Memory for a batch, which
+// receives its tokens.
+deltaic_status learner_room(struct learner *l, struct buffer *b, uint64_t bytes, const char *what);
+deltaic_status learner_batch_take(struct learner *l, const struct learner_batch *batch);
+void learner_batch_free(struct learner *l);
 
 // learner_halves.c, in a fast learner: the list's matrices become copies in f16, which learner_halves_make() makes, in
 // the recording before the list. A matrix with values beyond f16's range stays.

@@ -9,7 +9,16 @@ layout(set = 0, binding = CONV_BACK_D) readonly buffer d_block { float d[]; };
 layout(set = 0, binding = CONV_BACK_SEQUENCES) readonly buffer sequences_block { sequence sequences[]; };
 layout(set = 0, binding = CONV_BACK_HISTORY) buffer history_block { float history[]; };
 layout(set = 0, binding = CONV_BACK_TAPS) readonly buffer weight_block { float weight[]; };
-#include "conv_ahead.glsl"
+
+// The gradient of the input of token s, from the d of the tokens that read it. s + W - 1 = from; s < 0.
+float conv_ahead(sequence q, uint from, uint c) {
+  float sum = 0.0;
+  for (uint j = 0; j < args.W; j++) {
+    uint t = from - j; // wraps below 0
+    if (t < q.T) sum += weight[j * args.weight_stride + c] * d[(q.row + t) * args.C + c];
+  }
+  return sum;
+}
 
 void main() {
   sequence q = sequences[gl_WorkGroupID.y];

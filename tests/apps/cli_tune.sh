@@ -176,7 +176,9 @@ always=(validate)
 run 0 "$models/tiny_delta_net" "$whole" -t 1 && out_has '^all together .*e-0[67] .*1.0e-05$' && out_has '^compared  *5 tensors$'
 run 0 "$models/tiny_delta_net" "$whole" --json && json && out_has '"verdict": "pass"'
 run 1 "$models/tiny_delta_net" "$whole" --limit 0.000000001 && err_has 'the gradient of .* is off by'
-refused 2 'holds gradients: it takes no --plot' "$models/tiny_delta_net" "$whole" --plot "$dir/none.png"
+run 0 "$models/tiny_delta_net" "$whole" -d cpu --precision fast && out_has '^device .*, float32$' # no matrix units
+refused 2 'holds gradients: it takes no --pieces' "$models/tiny_delta_net" "$whole" -p 3
+refused 2 'takes fast or float32, not "half"' "$models/tiny_delta_net" "$whole" --precision half
 refused 1 'has .* numbers, not' "$models/tiny_delta_product" "$whole"
 always=(tune)
 

@@ -1,7 +1,6 @@
 // backward_vulkan: dispatches, sums and products of the backward pass on Vulkan.
 #include "backward_vulkan.h"
 
-#include "round.h"
 #include "sum_rows.h"
 #include "transpose.h"
 
@@ -60,28 +59,6 @@ void back_sum_rows(struct walk *w, struct tensor to, struct tensor from, uint64_
 
 // ---------------------------------------------------------------- products
 
-// Weights that exceed a binding are rounded in parts.
-void back_round(struct walk *w, struct tensor to, struct tensor from) {
-  const uint32_t lanes = vulkan_plan(w->c)->block_lanes;
-  const uint64_t row = (uint64_t)from.stride * sizeof(float);
-  const uint64_t most = vulkan_plan(w->c)->binding_bytes / row / TENSOR_ALIGN * TENSOR_ALIGN;
-  const uint32_t spec[ROUND_SPECS] = {
-      [ROUND_SPEC_LANES] = lanes, [ROUND_SPEC_ALIGNED] = from.cols % 8 == 0 && from.stride % 8 == 0};
-  for (uint32_t first = 0, rows; first < from.rows && !w->status; first += rows) {
-    rows = from.rows - first < most || !most ? from.rows - first : (uint32_t)most;
-    struct tensor part = from, into = to;
-    part.rows = into.rows = rows;
-    part.offset += first * row;
-    into.offset += (uint64_t)first * to.stride * 2;
-    const struct round_args args = {
-        .rows = rows, .cols = from.cols, .to_stride = to.stride, .from_stride = from.stride};
-    const struct binding bindings[ROUND_BINDINGS] = {
-        [ROUND_TO] = vulkan_bind_weights(into), [ROUND_FROM] = vulkan_bind(part, part)};
-    back_dispatch(w, BACKWARD_round, spec, bindings, &args, back_grid(to.stride / 8, lanes, rows, 1),
-                  (uint64_t)rows * to.stride);
-  }
-}
-
 struct tensor back_transposed(struct walk *w, struct tensor from, bool half) {
   enum { TILE = 32, LANES = 256 };
   const struct tensor to =
@@ -103,11 +80,9 @@ struct tensor back_transposed(struct walk *w, struct tensor from, bool half) {
 
 void back_product(struct walk *w, struct tensor y, struct tensor x, struct tensor m, bool adds) {
   const struct tensor none = {0};
-  if (!w->status && m.dtype == DTYPE_F16 && x.dtype == DTYPE_F32 && vulkan_input_dtype(w->c, m, x.rows) == DTYPE_F16) {
-    const struct tensor from = x;
-    x = walk_half(w, from.rows, from.cols);
-    back_round(w, x, from);
-  }
-  if (x.dtype == DTYPE_F16 && x.stride == m.stride) x.cols = m.cols = x.stride; // zeros, which keep loads aligned
-  if (!w->status) vulkan_linear(w->c, y, &(struct linear_input){.x = x}, &(struct linear){y, x, m, none}, adds);
+  struct linear_input in = {.x = x};
+  if (!w->status && m.dtype == DTYPE_F16 && x.dtype == DTYPE_F32 && vulkan_input_dtype(w->c, m, x.rows) == DTYPE_F16)
+    in.h = walk_half(w, x.rows, x.cols);
+  if (x.dtype == DTYPE_F16 && x.stride == m.stride) in.x.cols = m.cols = x.stride; // zeros, which keep loads aligned
+  if (!w->status) vulkan_linear(w->c, y, &in, &(struct linear){y, x, m, none}, adds);
 }

@@ -13,7 +13,6 @@ struct binding back_bind(struct tensor d, bool add);
 // to (1, n) += the sum over `rows` rows of `from`, which are `stride` apart, of columns first ... first + n - 1.
 void back_sum_rows(struct walk *w, struct tensor to, struct tensor from, uint64_t rows, uint32_t stride,
                    uint32_t first);
-void back_round(struct walk *w, struct tensor to, struct tensor from);
 // A transposed copy with zeros up to its stride, which products read, in f16 if half.
 struct tensor back_transposed(struct walk *w, struct tensor from, bool half);
 // y = x m^T, or y += it if adds. Products of many rows with m in f16 round x.

@@ -14,12 +14,25 @@ struct conv_call {
   struct conv_back_args args;
 };
 
+// Invocations go through blocks of tokens.
+static struct grid conv_grid(const struct walk *w, const struct conv_call *v) {
+  return (struct grid){divide_up(v->d.cols, vulkan_plan(w->c)->block_lanes),
+                       divide_up(vulkan_longest(w->c, v->d), CONV_BACK_TOKENS), v->o->sequences.rows};
+}
+
 static void conv_slopes(struct walk *w, const struct conv_call *v) {
   const struct conv *o = v->o;
-  const uint32_t lanes = vulkan_plan(w->c)->block_lanes;
+  const uint32_t spec[CONV_BACK_SLOPES_SPECS] = {
+      [CONV_BACK_SPEC_LANES] = vulkan_plan(w->c)->block_lanes, [CONV_BACK_SPEC_W] = o->a.W};
+  const struct grid grid = conv_grid(w, v);
   const struct tensor d = v->d, dy = walk_gradient(w, o->y);
+  struct tensor dweight = walk_gradient(w, o->weight), parts = {0};
+  const uint64_t all = (uint64_t)o->a.W * d.cols;
+  if (dweight.buffer) parts = walk_tensor(w, grid.y * grid.z, all, all);
+  if (w->status) return;
   struct conv_back_args args = v->args;
   args.has_history = v->before.buffer != NULL;
+  args.has_parts = parts.buffer != NULL;
   args.dy_stride = dy.stride;
   args.history_stride = v->before.stride;
   const struct binding bindings[CONV_BACK_SLOPES_BINDINGS] = {[CONV_BACK_D] = vulkan_bind(d, d),
@@ -28,15 +41,20 @@ static void conv_slopes(struct walk *w, const struct conv_call *v) {
                                                               [CONV_BACK_X] = vulkan_bind(o->x, d),
                                                               [CONV_BACK_WEIGHT] = vulkan_bind(o->weight, d),
                                                               [CONV_BACK_BIAS] = vulkan_bind(o->bias, o->x),
-                                                              [CONV_BACK_DY] = vulkan_bind(dy, d)};
-  back_dispatch(w, BACKWARD_conv_back_slopes, &lanes, bindings, &args,
-                back_grid(d.cols, lanes, vulkan_longest(w->c, d), o->sequences.rows),
-                (2ull * o->a.W + 10) * d.rows * d.cols);
+                                                              [CONV_BACK_DY] = vulkan_bind(dy, d),
+                                                              [CONV_BACK_PARTS] = vulkan_bind(parts, d)};
+  back_dispatch(w, BACKWARD_conv_back_slopes, spec, bindings, &args, grid, (4ull * o->a.W + 10) * d.rows * d.cols);
+  if (!parts.buffer) return;
+  assert(dweight.stride == d.cols);
+  dweight.cols = dweight.stride = (uint32_t)all; // one row after the other
+  dweight.rows = 1;
+  back_sum_rows(w, dweight, parts, parts.rows, parts.stride, 0);
 }
 
 static void conv_inputs(struct walk *w, const struct conv_call *v) {
   const struct conv *o = v->o;
   const uint32_t lanes = vulkan_plan(w->c)->block_lanes;
+  const uint32_t spec[CONV_BACK_INPUTS_SPECS] = {[CONV_BACK_SPEC_LANES] = lanes, [CONV_BACK_SPEC_W] = o->a.W};
   const struct tensor d = v->d, dx = walk_gradient(w, o->x);
   struct conv_back_args args = v->args;
   args.has_history = v->dhistory.buffer != NULL;
@@ -49,8 +67,7 @@ static void conv_inputs(struct walk *w, const struct conv_call *v) {
                                                             [CONV_BACK_HISTORY] = history,
                                                             [CONV_BACK_X] = vulkan_bind(dx, d),
                                                             [CONV_BACK_WEIGHT] = weight};
-  back_dispatch(w, BACKWARD_conv_back_inputs, &lanes, inputs, &args,
-                back_grid(d.cols, lanes, vulkan_longest(w->c, d), o->sequences.rows), 2ull * o->a.W * d.rows * d.cols);
+  back_dispatch(w, BACKWARD_conv_back_inputs, spec, inputs, &args, conv_grid(w, v), 2ull * o->a.W * d.rows * d.cols);
   if (!v->dhistory.buffer || o->a.W < 2) return;
   const struct binding bindings[CONV_BACK_HISTORY_BINDINGS] = {[CONV_BACK_D] = vulkan_bind(d, d),
                                                                [CONV_BACK_SEQUENCES] = sequences,
@@ -61,24 +78,6 @@ static void conv_inputs(struct walk *w, const struct conv_call *v) {
                 2ull * o->a.W * o->a.W * o->sequences.rows * d.cols);
 }
 
-static void conv_weight(struct walk *w, const struct conv_call *v) {
-  const struct conv *o = v->o;
-  const uint32_t lanes = vulkan_plan(w->c)->lanes;
-  const struct tensor d = v->d, dweight = walk_gradient(w, o->weight);
-  if (!dweight.buffer) return;
-  struct conv_back_args args = v->args;
-  args.has_history = v->before.buffer != NULL;
-  args.weight_stride = dweight.stride;
-  args.history_stride = v->before.stride;
-  const struct binding bindings[CONV_BACK_WEIGHT_BINDINGS] = {[CONV_BACK_D] = vulkan_bind(d, d),
-                                                              [CONV_BACK_SEQUENCES] = vulkan_bind(o->sequences, d),
-                                                              [CONV_BACK_HISTORY] = vulkan_bind(v->before, d),
-                                                              [CONV_BACK_X] = vulkan_bind(o->x, d),
-                                                              [CONV_BACK_WEIGHT] = vulkan_bind(dweight, d)};
-  back_dispatch(w, BACKWARD_conv_back_weight, &lanes, bindings, &args,
-                (struct grid){divide_up(d.cols, CONV_BACK_COLUMNS), o->a.W, 1}, 2ull * o->a.W * d.rows * d.cols);
-}
-
 void vulkan_back_conv(struct walk *w, const struct conv *op) {
   struct conv_call v = {.o = op, .d = walk_tensor(w, op->x.rows, op->a.C, op->a.C)};
   v.args = (struct conv_back_args){.W = op->a.W,
@@ -86,8 +85,7 @@ void vulkan_back_conv(struct walk *w, const struct conv *op) {
                                    .silu_from = op->a.silu_from,
                                    .has_bias = op->bias.buffer != NULL,
                                    .x_stride = op->x.stride,
-                                   .weight_stride = op->weight.stride,
-                                   .B = op->sequences.rows};
+                                   .weight_stride = op->weight.stride};
   if (!v.d.buffer) return;
   if (op->history.buffer && op->a.W > 1) {
     v.before = walk_before(w, op->history);
@@ -95,7 +93,6 @@ void vulkan_back_conv(struct walk *w, const struct conv *op) {
   }
   conv_slopes(w, &v);
   conv_inputs(w, &v);
-  conv_weight(w, &v);
   back_sum_rows(w, walk_gradient(w, op->bias), v.d, v.d.rows, v.d.stride, 0);
 }
 

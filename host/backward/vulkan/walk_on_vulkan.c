@@ -18,6 +18,10 @@ static void add_rows(struct walk *w, struct tensor to, struct tensor from) {
   back_sum_rows(w, to, from, from.rows, from.stride, 0);
 }
 
+static void round_to(struct walk *w, struct tensor to, struct tensor from) {
+  if (!w->status) vulkan_round(w->c, to, from);
+}
+
 static void linear(struct walk *w, struct tensor y, struct tensor x, struct tensor m) {
   back_product(w, y, x, m, false);
 }
@@ -41,7 +45,7 @@ const struct walk_functions backward_on_vulkan = {
     .linear = linear,
     .times = times,
     .add_outer = add_outer,
-    .round = back_round,
+    .round = round_to,
     .rounds = vulkan_can_round,
     .loss = vulkan_back_loss,
     .squares = vulkan_back_squares,

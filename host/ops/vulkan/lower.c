@@ -127,8 +127,15 @@ static void plan_dtypes(const struct recorder *c, struct oplist *l) {
 
 // ---------------------------------------------------------------- scratch
 
+// An f16 copy of a product's input, where that stays f32 for a walk in reverse.
+static uint64_t input_bytes(const struct recorder *c, const struct linear *p) {
+  if (!vulkan_list(c)->keep || vulkan_input_dtype(c, p->w, p->x.rows) != DTYPE_F16) return 0;
+  return 2ull * p->x.rows * round_up(p->x.cols, 8);
+}
+
 static uint64_t scratch_within(const struct recorder *c, const struct op *op, uint64_t limit) {
   switch (op->kind) {
+  case OP_LINEAR: return input_bytes(c, &op->linear) <= limit ? input_bytes(c, &op->linear) : 0;
   case OP_DELTA_RULE: return vulkan_plan_delta(c, &op->delta_rule, limit).bytes;
   case OP_MAMBA2: return vulkan_mamba2_bytes(c, &op->mamba2, limit);
   case OP_ROPE_APPEND: return vulkan_attention_bytes(c->backend, op->rope_append.sequences.rows, &op->rope_append.a);
@@ -190,6 +197,20 @@ static bool gates_halves(const struct oplist *l, uint32_t i) {
   const struct glu *g = &l->ops[i + 1].glu;
   return same_value(g->gate, y) && same_value(g->x, y) && 2 * g->y.cols == y.cols && g->gate.offset == y.offset &&
          g->x.offset == y.offset + g->y.cols * sizeof(float) && l->values[y.value - 1].last_read == i + 1;
+}
+
+// The input of product i.
+static struct linear_input plain_input(const struct lowering *w, uint32_t i) {
+  const struct linear p = oplist_op(w->l, i).linear;
+  const uint64_t bytes = scratch_within(w->c, &w->l->ops[i], w->c->backend->max_binding_bytes);
+  struct linear_input in = {.x = p.x};
+  if (!bytes) return in;
+  in.h = oplist_own_scratch(w->l, i, round_up(bytes, 4));
+  in.h.dtype = DTYPE_F16;
+  in.h.rows = p.x.rows;
+  in.h.cols = p.x.cols;
+  in.h.stride = (uint32_t)round_up(p.x.cols, 8);
+  return in;
 }
 
 // Records product i and the operations that its kernel can join. Returns how many operations it recorded.
@@ -365,7 +386,8 @@ void vulkan_lower(struct recorder *c, struct oplist *l) {
       if (!same_place(in.h, w.ahead.h)) w.ahead = (struct norm_ahead){0};
       n = 1 + lower_product(&w, w.i + 1, &in);
     } else if (is_kind(l, w.i, OP_LINEAR)) {
-      n = lower_product(&w, w.i, &(struct linear_input){.x = oplist_op(l, w.i).linear.x});
+      const struct linear_input in = plain_input(&w, w.i);
+      n = lower_product(&w, w.i, &in);
     } else if (is_kind(l, w.i, OP_EXPERTS)) {
       n = lower_experts(&w, w.i);
     } else if (!(n = lower_delta_step(&w)) && !(n = lower_mamba2_step(&w))) {

@@ -110,7 +110,8 @@ struct norm_ahead {
 };
 
 // Input of a product: the rows of x (T, K), or, if weight (1, K) is present, their norms x[t] / sqrt(mean(x[t]^2) +
-// eps) * weight. h (T, K) is memory for the norms. ahead is present if x is a residual stream.
+// eps) * weight. h (T, K) is memory for the norms. Without weight, h may be memory of f16 to which x is rounded if the
+// product then takes coopmats, which read f16 faster. ahead is present if x is a residual stream.
 struct linear_input {
   struct tensor x, weight, h;
   float eps;
@@ -164,6 +165,8 @@ struct matrix_product {
   bool add, glu;
   enum activation activation;
 };
+// to (f16) = from (f32), rounded to the nearest; infinite beyond f16's range; zeros up to its stride.
+void vulkan_round(struct recorder *c, struct tensor to, struct tensor from) INSIDE(vulkan_round);
 bool vulkan_matmul_matrix(struct recorder *c, const struct matrix_product *p); // false: not done
 
 // vulkan_narrow.c: products of few rows. conv: channels of the product go to conv->conv->y.

@@ -246,7 +246,11 @@ static void tiles(struct recorder *c, const struct matrix_product *whole) {
 }
 
 static struct tensor input_rows(struct recorder *c, const struct linear_input *in, struct tensor w) {
-  if (!in->weight.buffer) return in->x;
+  if (!in->weight.buffer) {
+    if (!in->h.buffer || in->x.dtype == DTYPE_F16 || !vulkan_takes_f16(c, w)) return in->x;
+    vulkan_round(c, in->h, in->x);
+    return in->h;
+  }
   struct tensor h = tensor_as(tensor_rows(in->h, 0, in->x.rows), vulkan_takes_f16(c, w) ? DTYPE_F16 : DTYPE_F32);
   struct tensor rms = h.dtype == DTYPE_F16 ? vulkan_norm_rms(c, in) : (struct tensor){0};
   vulkan_norm(c, &(struct norm){.y = h, .x = in->x, .weight = in->weight, .eps = in->eps}, rms);

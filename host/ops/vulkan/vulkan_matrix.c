@@ -1,5 +1,6 @@
 // vulkan_matrix: products of many rows on cooperative matrices.
 #include "matmul_matrix.h"
+#include "round.h"
 #include "vulkan_backend.h"
 
 static bool matmul_matrix(struct recorder *c, const struct matrix_product *p) {
@@ -64,4 +65,27 @@ static bool matmul_matrix(struct recorder *c, const struct matrix_product *p) {
 bool vulkan_matmul_matrix(struct recorder *c, const struct matrix_product *p) {
   if (!vulkan_takes_f16(c, p->w)) return false;
   return vulkan_matmul_narrow(c, &(struct narrow_product){.p = *p}) || matmul_matrix(c, p);
+}
+
+// Weights that exceed a binding are rounded in parts.
+void vulkan_round(struct recorder *c, struct tensor to, struct tensor from) {
+  const uint32_t lanes = vulkan_plan(c)->block_lanes;
+  const uint64_t row = (uint64_t)from.stride * sizeof(float);
+  const uint64_t most = vulkan_plan(c)->binding_bytes / row / TENSOR_ALIGN * TENSOR_ALIGN;
+  const uint32_t spec[ROUND_SPECS] = {
+      [ROUND_SPEC_LANES] = lanes, [ROUND_SPEC_ALIGNED] = from.cols % 8 == 0 && from.stride % 8 == 0};
+  for (uint32_t first = 0, rows; first < from.rows; first += rows) {
+    rows = from.rows - first < most || !most ? from.rows - first : (uint32_t)most;
+    struct tensor part = from, into = to;
+    part.rows = into.rows = rows;
+    part.offset += first * row;
+    into.offset += (uint64_t)first * to.stride * 2;
+    const struct round_args args = {
+        .rows = rows, .cols = from.cols, .to_stride = to.stride, .from_stride = from.stride};
+    const struct binding bindings[ROUND_BINDINGS] = {
+        [ROUND_TO] = vulkan_bind_weights(into), [ROUND_FROM] = vulkan_bind(part, part)};
+    vulkan_dispatch(c, KERNEL_round, spec, bindings, &args,
+                    (struct grid){divide_up(to.stride / 8, lanes), min32(rows, MAX_GROUPS), 1},
+                    (uint64_t)rows * to.stride);
+  }
 }
