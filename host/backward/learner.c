@@ -139,6 +139,7 @@ bool learner_is_fast(const struct learner *l) { return l->fast; }
 static void begin(struct learner *l, bool keep) {
   l->list.keep = keep;
   l->list.matrices = l->fast ? MATRICES_BEST : MATRICES_NONE;
+  l->list.form = DELTA_AUTO;
   l->list.longest = l->T;
   l->list.plain = keep;
   oplist_begin(&l->list);

@@ -13,7 +13,7 @@
 #define CONV_BACK_WEIGHT 4    // (W, C) in, f32
 #define CONV_BACK_BIAS 5      // (1, C) in, f32; with has_bias
 #define CONV_BACK_DY 6        // (T, C) in, f32
-#define CONV_BACK_PARTS 7     // (B * blocks, W * C) out, f32: terms of dweight of CONV_BACK_TOKENS tokens; with has_parts
+#define CONV_BACK_PARTS 7 // (B * blocks, W * C) out, f32: terms of dweight of CONV_BACK_TOKENS tokens; with has_parts
 #define CONV_BACK_SLOPES_BINDINGS 8
 #define CONV_BACK_INPUTS_BINDINGS 5
 // conv_back_history has no x.

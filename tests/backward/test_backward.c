@@ -370,11 +370,11 @@ static void products(uint32_t T, uint32_t N, uint32_t K, enum matrices matrices,
   f->add_outer(&s->walk, dw, dy, x);
   assert_ok(s->walk.status);
   assert_ok(backend->functions->recorder_run(s->walk.c));
-  const double errors[] = {product_error(y, x, false, w, false), product_error(dx, dy, false, w, true),
-                           product_error(dw, dy, true, x, true)};
+  const double off[] = {product_error(y, x, false, w, false), product_error(dx, dy, false, w, true),
+                        product_error(dw, dy, true, x, true)};
   for (int i = 0; i < 3; i++) {
-    if (errors[i] > limit) print_message("%u x %u x %u, product %d: %.1e\n", T, N, K, i, errors[i]);
-    assert_true(errors[i] <= limit);
+    if (off[i] > limit) print_message("%u x %u x %u, product %d: %.1e\n", T, N, K, i, off[i]);
+    assert_true(off[i] <= limit);
   }
   free_setup(s);
 }
