@@ -31,8 +31,8 @@ deltaic_status learner_halves_choose(struct learner *l) {
   l->walk.half_count = 0;
   for (size_t i = 0; l->fast && i < l->list.count && !status; i++) {
     struct op *op = &l->list.ops[i];
-    // With Head-in-Head's forward pass on cooperative matrices, gradients were off by 2.2e-3 of their norm (H200).
-    if (op->kind == OP_DELTA_RULE && op->delta_rule.a.r > 1 && !l->list.keep) l->list.form = DELTA_RECURRENT;
+    // A forward pass on cooperative matrices adds most of a fast gradient's error (docs/backward.md).
+    if (op->kind == OP_DELTA_RULE && !l->list.keep) l->list.form = DELTA_RECURRENT;
     if (op->kind != OP_LINEAR || !is_rounded(op->linear.w)) continue;
     status = add(l, op->linear.w, &bytes);
     if (!status) op->linear.w = l->half[l->walk.half_count - 1].half;
