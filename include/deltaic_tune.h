@@ -1,6 +1,7 @@
 /* deltaic_tune.h: trains a checkpoint on tokens. The conventions of deltaic.h apply. These functions are in
- * libdeltaic_prune. Training has its weights, gradients and AdamW's numbers in f32 on a device, whatever the checkpoint's
- * format is. deltaic_tune_plan() tells how much memory that is. GGUF files and mixtures of experts cannot be trained.
+ * libdeltaic_prune. Training has its weights, gradients and AdamW's numbers in f32 on a device, whatever the
+ * checkpoint's format is. deltaic_tune_plan() tells how much memory that is. GGUF files and mixtures of experts cannot
+ * be trained.
  *
  *   deltaic_tune_create(path, &options, &tune);
  *   for each step:
@@ -78,9 +79,9 @@ typedef struct deltaic_tune_memory {
   uint64_t teacher;   /* everything of the teacher */
   uint64_t total;
 } deltaic_tune_memory;
-/* What steps with batches of rows texts of length tokens (and the one that follows) will need. It reads the files'
- * headers only. OUT_OF_MEMORY: the device has less free memory; *memory is filled nevertheless, and the message says
- * what would fit. */
+/* What steps with batches of rows texts of length tokens (and the one that follows) will need. It
+ * allocates nothing on the device. OUT_OF_MEMORY: the device has less free memory; *memory is filled, and the message
+ * says what would fit; or the batch is too large for one buffer, where *memory is zeros. */
 DELTAIC_PRUNE_API deltaic_status deltaic_tune_plan(const char *path, const deltaic_tune_options *options, uint32_t rows,
                                                    uint32_t length, deltaic_tune_memory *memory);
 /* What it has so far: after the first step, all of it. */

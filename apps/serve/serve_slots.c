@@ -174,8 +174,8 @@ static void read_texts(struct batch *b, struct task **tasks, size_t n, const del
   else
     status = deltaic_session_eval_batch(b->session, pieces, n);
   const double seconds = engine_seconds(&b->server->engine, start);
-  measure(b, pieces, n, seconds);
-  if (!reads_alone(b, tasks[0])) adapt(b, pieces, n, seconds, part);
+  if (!status) measure(b, pieces, n, seconds);
+  if (!status && !reads_alone(b, tasks[0])) adapt(b, pieces, n, seconds, part);
   if (status) fail_texts(b, tasks, n, status);
   for (size_t i = 0; i < n && !status; ++i)
     if (tasks[i]->slot >= 0) slot_has_read(b, tasks[i], pieces[i].count);
@@ -191,7 +191,8 @@ void slots_read(struct batch *b) {
   size_t readers = 0, n = 0;
   const double spent = (time_now() - b->stepped) / (1e-3 * b->server->options.stall);
   const double part = spent < 0.9 ? 1 - spent : 0.1, most = part * b->slice;
-  size_t left = most < LEAST_SLICE ? LEAST_SLICE : most < b->tokens ? (size_t)most : b->tokens;
+  const size_t least = LEAST_SLICE < b->tokens ? LEAST_SLICE : b->tokens;
+  size_t left = most < least ? least : most < b->tokens ? (size_t)most : b->tokens;
   double last = INFINITY; // when the text that waits longest among the others has read
   for (uint32_t i = 0; i < b->slots; ++i) {
     struct task *t = b->tasks[i];
@@ -205,7 +206,7 @@ void slots_read(struct batch *b) {
   }
   if (alone && last < alone->last_read) alone = NULL; // it reads in another round
   size_t share = readers ? left / readers : 0;
-  if (share < LEAST_SLICE) share = LEAST_SLICE;
+  if (share < least) share = least;
   if (alone) {
     tasks[n] = alone;
     pieces[n++] = (deltaic_piece){

@@ -61,7 +61,8 @@ deltaic_status learner_head(struct learner *l, const struct learner_batch *batch
                             struct tensor taught, const struct distillation *d, double scale,
                             struct learner_loss *loss) {
   const uint32_t rows = batch->rows * batch->T, N = count_targets(l, rows);
-  const uint32_t slice = l->fast ? FAST_SLICE : SLICE;
+  const uint64_t bindable = l->backend->max_binding_bytes / sizeof(float) / l->model.head.rows;
+  const uint32_t slice = l->fast && bindable >= FAST_SLICE ? FAST_SLICE : SLICE;
   struct walk *w = &l->walk;
   if (scale != 0 && !(l->unit > 0)) l->unit = choose_unit(l, scale / N);
   struct loss_rows r = {.targets = learner_tensor(&l->targets, 0, 1, rows),

@@ -75,14 +75,16 @@ static struct size_text size_of(uint64_t bytes) {
   return t;
 }
 
-// What would need at most `room`: adapters, fewer texts, shorter ones.
-static void advise(struct shape s, const struct backend *of, uint64_t room, char *text, size_t capacity) {
+// What would need at most `room`: adapters, fewer texts, shorter ones. m: what the batch itself needs.
+static void advise(struct shape s, const struct backend *of, deltaic_tune_memory m, uint64_t room, char *text,
+                   size_t capacity) {
   deltaic_tune_options o = *s.options;
-  deltaic_tune_memory m = {0};
+  deltaic_tune_memory adapters;
   *text = 0;
   o.everything = false;
-  if (s.options->everything && !imagine(&(struct shape){s.path, &o, s.rows, s.length}, of, &m) && m.total <= room) {
-    snprintf(text, capacity, "; with adapters it would take %s", size_of(m.total).text);
+  if (s.options->everything && !imagine(&(struct shape){s.path, &o, s.rows, s.length}, of, &adapters) &&
+      adapters.total <= room) {
+    snprintf(text, capacity, "; with adapters it would take %s", size_of(adapters.total).text);
     return;
   }
   while (s.rows > 1 || s.length > 32) {
@@ -105,13 +107,13 @@ static deltaic_status check_room(const struct shape *s, const struct backend *b,
   const uint64_t room = left && left < all ? left : all;
   char advice[160];
   if (!room || m->total <= room) return DELTAIC_OK;
-  advise(*s, b, room, advice, sizeof advice);
+  advise(*s, b, *m, room, advice, sizeof advice);
   return fail(
       DELTAIC_OUT_OF_MEMORY,
-      "%s: training on %u texts of %u tokens takes %s (weights %s, what is trained %s, the batch %s), and %s has "
+      "%s: training on %u text%s of %u tokens takes %s (weights %s, what is trained %s, the batch %s), and %s has "
       "%s free of %s%s",
-      s->path, s->rows, s->length, size_of(m->total).text, size_of(m->weights + m->teacher).text,
-      size_of(m->gradients + m->moments + m->adapters).text,
+      s->path, s->rows, s->rows > 1 ? "s" : "", s->length, size_of(m->total).text,
+      size_of(m->weights + m->teacher).text, size_of(m->gradients + m->moments + m->adapters).text,
       size_of(m->streams + m->layer + m->states + m->scratch).text, b->info.name, size_of(room).text, size_of(all).text,
       advice);
 }
@@ -124,6 +126,7 @@ deltaic_status deltaic_tune_plan(const char *path, const deltaic_tune_options *o
                 "deltaic_tune_plan: a path, texts, tokens and room for the sizes are required");
   *memory = (deltaic_tune_memory){0};
   deltaic_status status = options_read(&o, sizeof o, options, "deltaic_tune_options");
+  o.size = sizeof o;
   struct backend *cpu = NULL;
   if (!status && !o.device) status = backend_open_cpu(o.threads, &cpu);
   if (status) return status;

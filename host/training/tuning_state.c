@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define VERSION "deltaic training 1"
+#define VERSION "deltaic training 2"
 enum { ARRAYS = TRAINED_ARRAYS, TEXT = 512 };
 static const char *const arrays[ARRAYS] = {[TRAINED_P] = "p", [TRAINED_M] = "m", [TRAINED_V] = "v"};
 
@@ -90,7 +90,7 @@ static bool has(const struct checkpoint *c, const char *key, const char *value) 
 
 static deltaic_status check_identity(const deltaic_tune *tune, const struct checkpoint *c, const char *path) {
   const struct identity id = identity_of(tune);
-  if (!has(c, "format", VERSION)) return fail(DELTAIC_BAD_FILE, "%s: is no state of a training", path);
+  if (!has(c, "format", VERSION)) return fail(DELTAIC_BAD_FILE, "%s: is no state of a training that this version can continue", path);
   if (!has(c, "model", id.model))
     return fail(DELTAIC_INVALID_ARGUMENT, "%s: is the training of another model than %s", path, tune->path);
   if (!has(c, "teacher", id.teacher))

@@ -4,8 +4,8 @@
 // The first `heads` heads of Dk columns: y = norm(act(x)); with f the norm's factor and y in the bracket, the L2 norm's
 // epsilon needs no term:
 //   L2: f (dy - y sum dy y);  SUM: f (dy - sum dy y);  L1: f (dy - sign(y) sum dy y);  all times act'(x)
-// Other columns: dy. dx = or += these. Workgroups (ceil(T / KEYS_BACK_ROWS), heads + 1): one head of some rows each, the last the other
-// columns.
+// Other columns: dy. dx = or += these. Workgroups (ceil(T / KEYS_BACK_ROWS), heads + 1): one head of some rows each,
+// the last the other columns.
 #include "keys_back.h"
 #include "slope.glsl"
 layout(local_size_x_id = KEYS_BACK_SPEC_LANES) in;

@@ -1,8 +1,8 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 // to = or += the sums of `each` rows of `from`, each column by itself.
-// Workgroups (ceil(cols / SUM_ROWS_COLUMNS), ceil(rows / each)). Invocations of one column take every n-th row, with compensated sums
-// (Neumaier), which one of them then adds in order.
+// Workgroups (ceil(cols / SUM_ROWS_COLUMNS), ceil(rows / each)). Invocations of one column take every n-th row, with
+// compensated sums (Neumaier), which one of them then adds in order.
 #include "sum_rows.h"
 layout(local_size_x_id = SUM_ROWS_SPEC_LANES) in;
 layout(set = 0, binding = SUM_ROWS_TO) buffer to_block { float to[]; };

@@ -132,6 +132,7 @@ class RecoverOptions(Options):
         ("rate", c_double),
         ("seed", c_uint64),
         ("device", HANDLE),
+        ("precision", c_int),
     ]
 
 

@@ -26,7 +26,10 @@ static bool make_rooms(struct walk *w, struct chunks_call *v) {
                  heads = (uint64_t)a->Hv * most, numbers = heads * p->block;
   const uint64_t row = RULE_MATRIX_ROW((uint64_t)a->H, a->Hv, p->Dk, p->Dv) / 2,
                  record = 4 * DELTA_MATRIX_RECORD(16, 1);
-  if (most * p->block > UINT32_MAX || 2 * round_up(numbers, 64) > UINT32_MAX) return false;
+  if (most * p->block > UINT32_MAX || 2 * round_up(numbers, 64) > UINT32_MAX) {
+    w->status = fail(DELTAIC_OUT_OF_MEMORY, "a batch of %u tokens is too large for %u heads", v->op->qkv.rows, a->Hv);
+    return false;
+  }
   a->blocks = (uint32_t)most;
   v->steps = (uint32_t)most * p->block;
   a->g_at = (uint32_t)round_up(numbers, 64);

@@ -45,7 +45,10 @@ const struct plan_tile plan_tiles[PLAN_TILES] = {{64, 64, 32, 8, 8, 1, 1, 8},
                                                  {32, 64, 32, 8, 8, 1, 1, 1}};
 
 bool plan_has_tile(const struct plan_products *plan, const struct plan_tile *tile) {
-  return !memcmp(&plan->tile, tile, sizeof *tile);
+  const struct plan_tile *own = &plan->tile;
+  return own->tile_t == tile->tile_t && own->tile_n == tile->tile_n && own->tile_k == tile->tile_k &&
+         own->sub_t == tile->sub_t && own->sub_n == tile->sub_n && own->slices == tile->slices &&
+         own->buffers == tile->buffers && own->unroll == tile->unroll;
 }
 
 // From sweeps on an H200 and on lavapipe. A GPU needs large tiles; software has small workgroups.

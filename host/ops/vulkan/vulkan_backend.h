@@ -82,12 +82,12 @@ struct dispatched {
   const struct binding *bindings;
   const void *push;
 };
-// If the device does not support the kernel or the grid, the recording keeps the error.
 // Keeps its kernel among the choices, if it is not there.
 deltaic_status vulkan_choose(struct kernel_choices *choices, const struct dispatched *d);
 // Compiles kernels on all cores. Those that fail are left to kernel_get(), which tells why. CANCELLED:
 // device->compiling did not want them.
 deltaic_status vulkan_compile(struct backend *b, const struct kernel_choices *choices);
+// If the device does not support the kernel or the grid, the recording keeps the error.
 void vulkan_dispatch_shader(struct recorder *c, const struct dispatched *d, struct grid grid, uint64_t operations)
     INSIDE(vulkan_dispatch_shader);
 // spec: kernel_specs[id] constants; push: kernels[id].push_bytes bytes.
@@ -233,8 +233,8 @@ bool vulkan_delta_matrix_plan(const struct recorder *c, uint32_t T, uint32_t B, 
 uint64_t vulkan_delta_matrix_bytes(const struct device *device, const struct plan_delta_matrix *p, uint32_t T,
                                    uint32_t B, const struct delta_args *a); // of scratch
 void vulkan_delta_matrix(struct recorder *c, const struct delta_call *d, const struct plan_delta_matrix *p);
-// What needs no state: the records of `chunks` chunks (delta_matrix.h), without Head-in-Head. The operation's o and state
-// are not used.
+// What needs no state: the records of `chunks` chunks (delta_matrix.h), without Head-in-Head. The operation's o and
+// state are not used.
 void vulkan_delta_prepare(struct recorder *c, const struct delta_rule *r, const struct plan_delta_matrix *p,
                           struct binding prepared, uint32_t chunks) INSIDE(vulkan_delta_prepare);
 // Whether the rule runs by chunks, given the list's form. n: steps per token; T and B as for plan_chunks().

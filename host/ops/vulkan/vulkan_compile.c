@@ -9,7 +9,8 @@ deltaic_status vulkan_choose(struct kernel_choices *choices, const struct dispat
   const uint64_t bytes = d->count * sizeof *d->spec;
   for (size_t i = 0; i < choices->count; i++) {
     const struct kernel_choice *c = &choices->of[i];
-    if (c->shader == d->shader && c->count == d->count && !memcmp(c->spec, d->spec, bytes)) return DELTAIC_OK;
+    if (c->shader != d->shader || c->count != d->count) continue;
+    if (!bytes || !memcmp(c->spec, d->spec, bytes)) return DELTAIC_OK;
   }
   if (d->count > REFLECT_SPEC)
     return fail(DELTAIC_INTERNAL, "%s: %u specialization constants are too many", d->shader->name, d->count);
@@ -18,7 +19,7 @@ deltaic_status vulkan_choose(struct kernel_choices *choices, const struct dispat
   if (status) return status;
   struct kernel_choice *c = &choices->of[choices->count++];
   *c = (struct kernel_choice){.shader = d->shader, .count = d->count};
-  memcpy(c->spec, d->spec, bytes);
+  if (d->count) memcpy(c->spec, d->spec, bytes);
   return DELTAIC_OK;
 }
 
