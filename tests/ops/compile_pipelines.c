@@ -125,6 +125,15 @@ static void record_product(struct tensor x, enum dtype dtype, bool convolved) {
   oplist_scope_end(&list);
 }
 
+// A product whose input a walk in reverse keeps.
+static void compile_kept(void) {
+  begin(300, true);
+  list.keep = true;
+  op_linear(&list, value(300, D), f32(300, D), tensor(DTYPE_F16, D, D), none);
+  run();
+  list.keep = false;
+}
+
 // x + an MLP of its norm.
 static struct tensor record_mlp(struct tensor x, enum dtype dtype) {
   const uint32_t T = x.rows;
@@ -356,7 +365,7 @@ static bool left_out(const struct plan *plan, enum kernel_id id) {
   if (!plan->matrix_m) // nor is there a reader of f16
     return strstr(name, "_matrix") || strstr(name, "narrow") || id == KERNEL_short_conv_f16 ||
            id == KERNEL_delta_inputs_f16 || id == KERNEL_conv_inputs_f16 || id == KERNEL_attention_f16 ||
-           id == KERNEL_attention_step_f16 || id == KERNEL_glu_x16_f16;
+           id == KERNEL_attention_step_f16 || id == KERNEL_glu_x16_f16 || id == KERNEL_round;
   if (id == KERNEL_delta_matrix_scan_f32 || id == KERNEL_delta_matrix_scan_f16) return !plan->matrix_conversions;
   if (id == KERNEL_delta_matrix_scan_khr_f32 || id == KERNEL_delta_matrix_scan_khr_f16) return plan->matrix_conversions;
   if (id == KERNEL_delta_matrix_join || id == KERNEL_delta_matrix_reach_f32 || id == KERNEL_delta_matrix_reach_f16)
@@ -406,6 +415,7 @@ int main(int argc, char **argv) {
         if (lengths[l] != 24 && lengths[l] != 300) compile_experts(lengths[l], dtype_tiled(dtype), false);
         if (lengths[l] == 2048) compile_experts(2048, dtype_tiled(dtype), true);
       }
+    compile_kept();
     begin(0, false);
     const struct tensor gate_up = value(300, 2 * F);
     op_linear(&list, gate_up, f32(300, D), tensor(DTYPE_BF16, 2 * F, D), none);
