@@ -2,9 +2,11 @@
 // none: recorders are replaced (ld --wrap), so that it also works on RADV's null device, which has no queue. Prints how
 // many there were, and fails for a kernel that the device's plan may choose and nothing here asked for. tests/radv
 // counts what the driver says of them.
+#include "backward_kernels.h"
 #include "caps.h"
 #include "device.h"
 #include "device_handle.h"
+#include "learner.h"
 #include "open.h"
 #include "vulkan_backend.h"
 
@@ -13,7 +15,7 @@
 #include <string.h>
 
 static int failures;
-static uint32_t dispatches, dispatched[KERNEL_COUNT];
+static uint32_t dispatches, dispatched[KERNEL_COUNT], dispatched_back[BACKWARD_KERNEL_COUNT];
 
 deltaic_status __wrap_transfer_create(struct device *device);
 void __wrap_transfer_free(struct device *device);
@@ -62,7 +64,8 @@ void __wrap_commands_dispatch(struct commands *commands, const struct kernel *ke
   (void)commands, (void)bindings, (void)push, (void)groups, (void)operations;
   fprintf(stderr, "dispatch %s\n", kernel->shader->name); // after what the driver says of it
   dispatches++;
-  dispatched[kernel->shader - kernels]++;
+  for (int id = 0; id < KERNEL_COUNT; id++) dispatched[id] += kernel->shader == &kernels[id];
+  for (int id = 0; id < BACKWARD_KERNEL_COUNT; id++) dispatched_back[id] += kernel->shader == &backward_kernels[id];
 }
 void __wrap_commands_fail(struct commands *commands, deltaic_status status) {
   (void)commands;
@@ -353,6 +356,25 @@ static int compile_model(const char *path) {
   return failed;
 }
 
+static bool wants_all(void *user, const struct file_tensor *t) {
+  (void)user, (void)t;
+  return true;
+}
+
+// The gradients of two texts of 300 tokens.
+static int compile_gradients(const char *path, bool fast) {
+  enum { ROWS = 2, T = 300 };
+  static const int32_t ids[ROWS * (T + 1)];
+  const struct learner_batch batch = {ids, ROWS, T, NULL};
+  struct learner_loss loss;
+  struct learner *l = NULL;
+  const bool failed = learner_open(path, backend, 0, fast, wants_all, NULL, &l) || learner_clear(l) ||
+                      learner_add(l, &batch, NULL, 1, &loss);
+  if (failed) fprintf(stderr, "gradients of %s: %s\n", path, deltaic_last_error());
+  learner_close(l);
+  return failed;
+}
+
 static void log_line(void *user, deltaic_log_level level, const char *line) {
   (void)user, (void)level;
   fprintf(stderr, "%s\n", line);
@@ -461,12 +483,16 @@ int main(int argc, char **argv) {
     }
   }
   for (int i = 1; i < argc; i++) failures += compile_model(argv[i]);
+  for (int i = 1; i < argc; i++)
+    for (int fast = 0; fast < 1 + (plan.matrix_m > 0); fast++) failures += compile_gradients(argv[i], fast);
   for (int id = 0; id < KERNEL_COUNT; id++) {
     if ((dispatched[id] > 0) != left_out(&plan, id)) continue;
     fprintf(stderr, "%s was %s\n", kernels[id].name,
             dispatched[id] ? "asked for, and no plan should" : "not asked for");
     failures++;
   }
+  for (int id = 0; id < BACKWARD_KERNEL_COUNT; id++)
+    if (!dispatched_back[id]) fprintf(stderr, "backward %s was not asked for\n", backward_kernels[id].name);
   printf("%s, %s: %u dispatches, matrices %u x %u x %u\n", caps[0].name, caps[0].driver, dispatches, plan.matrix_m,
          plan.matrix_n, plan.matrix_k);
   fflush(stdout);
