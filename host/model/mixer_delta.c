@@ -316,8 +316,8 @@ static void delta_forward(const void *layer_spec, const void *layer_weights, con
   // The delta rule. q, k and v of a head are row vectors, so k^T v is (Dk, Dv). For each token: S <- e^g S (g = 0 if
   // absent); then for each householder step S <- S + k^T beta (v - k S); then o = q S / sqrt(Dk) (rule_args, scale).
   // Value head j uses q and k of head j / (Hv / H), or of head j mod H if spec->tiled.
-  // With r > 1, k and the rows of S are r blocks, and M_ab scales what block b reads (k_b S_b) in the update of block a
-  // (docs/mixers.md). op_delta_rule makes M of the logits; a fixed mask already is M.
+  // With r > 1, k has r blocks of elements and S has r blocks of rows; M_ab scales what block b reads (k_b S_b) in the
+  // update of block a (docs/mixers.md). op_delta_rule computes M from the logits; a fixed mask already is M.
   const struct tensor o = oplist_value(list, T, columns.value);
   op_delta_rule(list, &(struct delta_rule){.o = o,
                                            .state = state->S,
