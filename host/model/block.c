@@ -32,15 +32,15 @@ struct tensor block_mixer(const struct model_spec *m, const struct layer_spec *l
   const bool after = layer->norms_after;
   struct oplist *l = call->l;
 
-  op_probe(l, DELTAIC_PROBE_RESIDUAL, x, T, D, &call->layer);
+  op_probe(l, DELTAIC_PROBE_RESIDUAL, x, T, D, &call->probed_layer);
   const struct tensor mixed = oplist_value(l, T, D);
   oplist_scope_begin(l);
   struct tensor h = oplist_value(l, T, D), y = oplist_value(l, T, D); // y is added to x; h is the norm's other side
   if (!after) op_norm(l, h, x, b->mixer_norm, none, m->norm_eps);
-  op_probe(l, DELTAIC_PROBE_MIXER_INPUT, after ? x : h, T, D, &call->layer);
+  op_probe(l, DELTAIC_PROBE_MIXER_INPUT, after ? x : h, T, D, &call->probed_layer);
   layer->mixer->forward(layer->spec, mixer_weights, state, call, after ? h : y, after ? x : h);
   if (after) op_norm(l, y, h, b->mixer_norm, none, m->norm_eps);
-  op_probe(l, DELTAIC_PROBE_MIXER_OUTPUT, y, T, D, &call->layer);
+  op_probe(l, DELTAIC_PROBE_MIXER_OUTPUT, y, T, D, &call->probed_layer);
   op_add(l, mixed, x, y);
   oplist_scope_end(l);
   return mixed;

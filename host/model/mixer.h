@@ -30,13 +30,13 @@ struct state_shape {
 void state_add(struct arena *arena, struct tensor *out, enum dtype dtype, const struct state_shape *shape,
                uint64_t cols);
 
-// One call of the layers: T rows (tokens) of B sequences.
+// One call of the layers: T rows, one for each token. The tokens of B sequences follow one another.
 struct call {
   struct oplist *l;        // the list that the layers record into
   struct tensor sequences; // (B, 4) i32: a struct sequence each (control.h: which rows, which slot of the state). Slots
                            // may be in any order; each sequence has at least one row
   uint32_t T;
-  deltaic_probed layer; // the current layer, for probes
+  deltaic_probed probed_layer; // the current layer, as probes describe it to the caller
 };
 
 struct mixer_sizes {

@@ -159,7 +159,7 @@ static struct tensor normed_heads(const struct attention_spec *spec, const struc
                                            .x = qkv,
                                            .weight = weights->norm,
                                            .groups = spec->heads + spec->kv_heads,
-                                           .n = spec->d,
+                                           .group_cols = spec->d,
                                            .place = NORM_FIRST,
                                            .eps = spec->norm_eps});
   return normed;
@@ -175,14 +175,14 @@ static struct tensor normed_wholly(const struct attention_spec *spec, const stru
                                            .x = qkv,
                                            .weight = weights->q_norm,
                                            .groups = 1,
-                                           .n = q_cols,
+                                           .group_cols = q_cols,
                                            .place = NORM_FIRST,
                                            .eps = spec->norm_eps});
   op_gated_norm(list, &(struct gated_norm){.y = normed,
                                            .x = q_normed,
                                            .weight = weights->k_norm,
                                            .groups = 1,
-                                           .n = k_cols,
+                                           .group_cols = k_cols,
                                            .place = NORM_FIRST,
                                            .eps = spec->norm_eps,
                                            .from = q_cols});

@@ -40,7 +40,8 @@ struct delta_columns {
   uint32_t masks;                  // of Head-in-Head's masks
   uint32_t mask_logits;            // of the masks that are computed from the input
   uint32_t beta;                   // n * Hv: one per householder step and head
-  uint32_t beta_decay;             // beta, then Hv for the decay
+  uint32_t decay;                  // Hv: one per head
+  uint32_t beta_decay;             // beta, then decay
 };
 
 static struct delta_columns columns_of(const struct delta_spec *s) {
@@ -54,7 +55,8 @@ static struct delta_columns columns_of(const struct delta_spec *s) {
   z.masks = s->r > 1 ? s->Hv * s->r * s->r : 0;
   z.mask_logits = s->mask_input ? z.masks : 0;
   z.beta = s->has_beta ? s->n * s->Hv : 0;
-  z.beta_decay = z.beta + (s->gated ? s->Hv : 0);
+  z.decay = s->gated ? s->Hv : 0;
+  z.beta_decay = z.beta + z.decay;
   return z;
 }
 
@@ -214,7 +216,7 @@ static struct conv_args conv_args(const struct delta_spec *s) {
   return (struct conv_args){.W = conv_width(s),
                             .C = z.qkv,
                             .silu_from = s->activation == ACTIVATION_SILU ? 0 : z.key + z.step_keys,
-                            .keys = (1 + s->n) * s->H,
+                            .keys = (1 + s->n) * s->H, // with f16, each of these heads of Dk columns is padded
                             .Dk = s->Dk};
 }
 
@@ -224,36 +226,41 @@ static struct delta_input_args input_args(const struct delta_spec *s) {
                                    .norm = s->norm,
                                    .activation = s->activation == ACTIVATION_SILU ? ACTIVATION_IDENTITY : s->activation,
                                    .betas = s->n * s->Hv,
-                                   .decays = s->gated ? s->Hv : 0,
+                                   .decays = columns_of(s).decay,
                                    .beta_scale = s->beta_scale,
                                    .has_beta = s->has_beta,
                                    .gated = s->gated};
 }
 
 // Records the layer's operations, in the order of the equations. ops.h defines each operation; a backend runs them
-// later. One token and a prompt record the same list. Outputs stand before inputs. oplist_value(list, rows, columns)
-// declares a tensor that one operation writes and later ones read: f32, or f16 if the backend chooses so.
-// tensor_cols(t, first, count) is a view of columns. op_probe() shows a tensor to the library's caller, if that asked
-// for tensors of this kind, with rows and columns as the caller sees them, and call->layer says whose it is. A tensor
-// that the layer does not have is absent (`none`): operations and probes leave it out.
+// later. Views may be made first; only the order of the op_*() calls counts. One token and a prompt record the same
+// operations; only T differs. Outputs stand before inputs.
 //
-//   input       (T, D)            normalized by block.c; T tokens of all sequences of this call
+// oplist_value(list, rows, columns) declares a temporary tensor, which one operation writes and later ones read. It is
+// f32, or f16 if every reader rounds it to f16 anyway. tensor_cols(t, first, count) is a view of columns. What the
+// layer does not have is absent: a zeroed tensor, such as `none`. Operations and probes leave it out. op_probe() shows
+// a tensor to the library's caller, if the caller asked for tensors of this kind, with rows and columns as the caller
+// sees them. call->probed_layer tells the caller which layer it is.
+//
+//   input       (T, D)            normalized by block.c. One row for each token; sequence after sequence
 //   qkv_in      (T, columns.qkv)  q of H heads; k of H heads for each householder step; v of Hv heads for each step
 //   gate        (T, Hv * Dv)      input of the output gate's SiLU
-//   beta_decay  (T, n * Hv + Hv)  inputs of beta's sigmoid, then of the decay's softplus (fla's b and a). What the
-//                                 layer does not have takes no columns
-//   mask        (T, Hv * r * r)   Head-in-Head only: logits of each token's masks; or one row, the masks of all tokens
+//   beta_decay  (T, n * Hv + Hv)  inputs of beta's sigmoid, then of the decay's softplus. What the layer does not have
+//                                 takes no columns
+//   mask        (T, Hv * r * r)   Head-in-Head's; absent if r = 1. If computed from the input: logits of each token's
+//                                 mask. If fixed: the mask M itself, in one row that is used for every token
 //   convolved   (T, columns.qkv)  qkv_in after convolution and SiLU
 //   qkv         (T, columns.qkv)  convolved, with q and k normalized
 //   beta        (T, n * Hv)       Hv for each householder step
 //   g           (T, Hv)           logarithm of the papers' decay alpha, one per token and head
 //   o           (T, Hv * Dv)      what the heads read from their states
-//   heads       (T, Hv * Dv)      o after the output norm and gate
+//   normed      (T, Hv * Dv)      o after the output norm and gate
 //   output      (T, D)            block.c adds it to the residual stream
 //
-//   call->sequences (B, 4)        for each sequence: its rows in this call, its position, its slot in the states
-//   state->S                      for each sequence: Hv matrices (Dk, Dv)
-//   state->history                for each sequence: the last W - 1 rows of qkv_in
+//   call->sequences (B, 4)        for each sequence: its first row and number of rows, its position (tokens before this
+//                                 call), its slot (row of the states); struct sequence in control.h
+//   state->S                      for each slot: Hv matrices (Dk, Dv)
+//   state->history                for each slot: the last W - 1 rows of qkv_in
 static void delta_forward(const void *layer_spec, const void *layer_weights, const void *layer_state,
                           const struct call *call, struct tensor output, struct tensor input) {
   const struct delta_spec *spec = layer_spec;
@@ -276,7 +283,7 @@ static void delta_forward(const void *layer_spec, const void *layer_weights, con
   op_linear(list, projected, input, weights->in_proj, weights->in_bias);
 
   // The short convolution: reads and updates the history, and applies SiLU to v, and also to q and k unless they have
-  // another activation. A layer without convolution has one tap of weight 1.
+  // another activation (conv_args, silu_from). A layer without convolution has one tap of weight 1.
   const struct tensor convolved = oplist_value(list, T, columns.qkv);
   op_conv(list, &(struct conv){.y = convolved,
                                .history = state->history,
@@ -285,30 +292,32 @@ static void delta_forward(const void *layer_spec, const void *layer_weights, con
                                .bias = weights->conv_bias,
                                .sequences = call->sequences,
                                .a = conv_args(spec)});
-  op_probe(list, DELTAIC_PROBE_QKV, convolved, T, convolved.cols, &call->layer); // before the norms of q and k
+  // The probe sees q and k after SiLU, before their other activation and their norm.
+  op_probe(list, DELTAIC_PROBE_QKV, convolved, T, convolved.cols, &call->probed_layer);
 
   // q and k: the other activation if they have one, then the norm of each head (spec->norm, usually L2).
-  // beta = beta_scale * sigmoid(its inputs), or beta_scale without inputs; beta_scale is 1, or 2 if eigenvalues may be
-  // negative.
-  // g = -exp(A_log) * softplus(its inputs + dt_bias).
+  // beta = beta_scale * sigmoid(its columns of beta_decay), or beta_scale if it has none. beta always exists.
+  // beta_scale is 1, or 2 if eigenvalues may be negative.
+  // g = -exp(A_log) * softplus(its columns of beta_decay + dt_bias). g is absent if the layer has no decay.
   const struct tensor qkv = oplist_value(list, T, columns.qkv);
   const struct tensor beta = oplist_value(list, T, spec->n * spec->Hv);
-  const struct tensor g = spec->gated ? oplist_value(list, T, spec->Hv) : none;
+  const struct tensor g = columns.decay ? oplist_value(list, T, columns.decay) : none;
   op_delta_inputs(list, &(struct delta_inputs){.y = qkv,
                                                .beta = beta,
                                                .g = g,
                                                .x = convolved,
-                                               .ba = beta_decay,
+                                               .ba = beta_decay, // named after fla's projections b and a
                                                .A_log = weights->A_log,
                                                .dt_bias = weights->dt_bias,
                                                .a = input_args(spec)});
-  op_probe(list, DELTAIC_PROBE_BETA, beta, T, beta.cols, &call->layer);
-  op_probe(list, DELTAIC_PROBE_DECAY, g, T, g.cols, &call->layer);
+  op_probe(list, DELTAIC_PROBE_BETA, beta, T, beta.cols, &call->probed_layer);
+  op_probe(list, DELTAIC_PROBE_DECAY, g, T, g.cols, &call->probed_layer);
 
-  // The delta rule, with vectors as rows. For each token: S <- e^g S (g = 0 if absent); then for each householder step
-  // S <- S + k^T beta (v - k S); then o = q S / sqrt(Dk). Value head j uses q and k of head j / (Hv / H), or of head
-  // j mod H if spec->tiled. With r > 1, op_delta_rule makes the mask M of its logits; M_ab weighs what block a of a key
-  // gets from the reading of block b (docs/mixers.md).
+  // The delta rule. q, k and v of a head are row vectors, so k^T v is (Dk, Dv). For each token: S <- e^g S (g = 0 if
+  // absent); then for each householder step S <- S + k^T beta (v - k S); then o = q S / sqrt(Dk) (rule_args, scale).
+  // Value head j uses q and k of head j / (Hv / H), or of head j mod H if spec->tiled.
+  // With r > 1, k has r blocks of elements and S has r blocks of rows; M_ab scales what block b reads (k_b S_b) in the
+  // update of block a (docs/mixers.md). op_delta_rule computes M from the logits; a fixed mask already is M.
   const struct tensor o = oplist_value(list, T, columns.value);
   op_delta_rule(list, &(struct delta_rule){.o = o,
                                            .state = state->S,
@@ -318,24 +327,25 @@ static void delta_forward(const void *layer_spec, const void *layer_weights, con
                                            .mask = mask,
                                            .sequences = call->sequences,
                                            .a = rule_args(spec)});
-  op_probe(list, DELTAIC_PROBE_STATE, state->S, (size_t)spec->Hv * spec->Dk, spec->Dv,
-           &call->layer); // of a session with one sequence
+  // Probes need a session with one sequence (evaluate.c checks it), so S has one slot. The caller sees the slot's row
+  // as Hv * Dk rows of Dv.
+  op_probe(list, DELTAIC_PROBE_STATE, state->S, (size_t)spec->Hv * spec->Dk, spec->Dv, &call->probed_layer);
 
-  // heads = o / rms(o) * o_norm * silu(gate), for each of Hv groups of Dv columns. NORM_FIRST: the norm comes before
-  // the gate. A layer may have only the norm, only the gate, or neither.
-  const bool normed_or_gated = spec->output_norm || spec->output_gate;
-  const struct tensor heads = normed_or_gated ? oplist_value(list, T, columns.value) : o;
-  if (normed_or_gated)
-    op_gated_norm(list, &(struct gated_norm){.y = heads,
+  // normed = o / rms(o) * o_norm * silu(gate), for each of Hv groups of Dv columns. rms includes spec->norm_eps.
+  // NORM_FIRST: the norm, then the gate if there is one. NORM_ABSENT: the gate alone. Without both, normed is o.
+  const bool norm_or_gate = spec->output_norm || spec->output_gate;
+  const struct tensor normed = norm_or_gate ? oplist_value(list, T, columns.value) : o;
+  if (norm_or_gate)
+    op_gated_norm(list, &(struct gated_norm){.y = normed,
                                              .x = o,
                                              .gate = gate,
                                              .weight = weights->o_norm,
                                              .groups = spec->Hv,
-                                             .n = spec->Dv,
+                                             .group_cols = spec->Dv,
                                              .place = spec->output_norm ? NORM_FIRST : NORM_ABSENT,
                                              .eps = spec->norm_eps});
-  op_probe(list, DELTAIC_PROBE_HEADS, heads, T, heads.cols, &call->layer);
-  op_linear(list, output, heads, weights->o_proj, none);
+  op_probe(list, DELTAIC_PROBE_HEADS, normed, T, normed.cols, &call->probed_layer);
+  op_linear(list, output, normed, weights->o_proj, none);
 }
 
 static void delta_describe(const void *spec, char *text, size_t capacity) {

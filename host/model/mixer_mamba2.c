@@ -98,7 +98,7 @@ static void mamba2_state(const void *spec, const struct state_shape *shape, stru
 //   raw        (T, heads)           what the step size dt is computed from
 //   convolved  (T, E + 2*groups*N)  xBC after convolution and SiLU
 //   dt, g      (T, heads)           step sizes; logarithms of the decay
-//   o, heads   (T, E)               what the heads read from their states; the same after norm and gate
+//   o, normed  (T, E)               what the heads read from their states; the same after norm and gate
 static void mamba2_forward(const void *layer_spec, const void *layer_weights, const void *layer_state,
                            const struct call *call, struct tensor output, struct tensor input) {
   const struct mamba2_spec *spec = layer_spec;
@@ -131,7 +131,7 @@ static void mamba2_forward(const void *layer_spec, const void *layer_weights, co
                                                  .dt_bias = weights->dt_bias,
                                                  .low = spec->dt_low,
                                                  .high = spec->dt_high});
-  op_probe(list, DELTAIC_PROBE_DECAY, g, T, spec->heads, &call->layer);
+  op_probe(list, DELTAIC_PROBE_DECAY, g, T, spec->heads, &call->probed_layer);
 
   const struct tensor o = oplist_value(list, T, E);
   op_mamba2(list, &(struct mamba2){.y = o,
@@ -146,19 +146,19 @@ static void mamba2_forward(const void *layer_spec, const void *layer_weights, co
                                          .N = spec->N,
                                          .groups = spec->groups,
                                          .D_per_element = spec->D_per_element}});
-  op_probe(list, DELTAIC_PROBE_STATE, state->S, (size_t)spec->heads * spec->N, spec->P, &call->layer);
+  op_probe(list, DELTAIC_PROBE_STATE, state->S, (size_t)spec->heads * spec->N, spec->P, &call->probed_layer);
 
-  const struct tensor heads = oplist_value(list, T, E);
-  op_gated_norm(list, &(struct gated_norm){.y = heads,
+  const struct tensor normed = oplist_value(list, T, E);
+  op_gated_norm(list, &(struct gated_norm){.y = normed,
                                            .x = o,
                                            .gate = z,
                                            .weight = weights->norm,
                                            .groups = spec->groups,
-                                           .n = E / spec->groups,
+                                           .group_cols = E / spec->groups,
                                            .place = spec->norm_place,
                                            .eps = spec->norm_eps});
-  op_probe(list, DELTAIC_PROBE_HEADS, heads, T, E, &call->layer);
-  op_linear(list, output, heads, weights->out_proj, weights->out_bias);
+  op_probe(list, DELTAIC_PROBE_HEADS, normed, T, E, &call->probed_layer);
+  op_linear(list, output, normed, weights->out_proj, weights->out_bias);
 }
 
 static void mamba2_describe(const void *spec, char *text, size_t capacity) {

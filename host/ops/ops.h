@@ -166,13 +166,13 @@ struct mamba2 {
   struct mamba2_args a;
 };
 
-// `groups` groups of n columns of x, from column `from` on, each with the root mean square of its n elements:
+// `groups` groups of group_cols columns of x, from column `from` on, each with the root mean square of its elements:
 //   OF_GATED: rms(x * silu(gate)) * weight;  FIRST: rms(x) * weight * silu(gate), or without a gate rms(x) * weight;
 //   ABSENT: x * silu(gate), no weight
-// Other columns of y are x's. weight (1, groups * n), or (1, n) for all groups.
+// Other columns of y are x's. weight (1, groups * group_cols), or (1, group_cols) for all groups.
 struct gated_norm {
   struct tensor y, x, gate, weight;
-  uint32_t groups, n;
+  uint32_t groups, group_cols;
   enum norm_place place;
   float eps;
   uint32_t from; // without a gate

@@ -44,7 +44,7 @@ static deltaic_status advance_slice(struct deltaic_session *s, uint32_t layer, e
   const struct call call = {.l = &s->list,
                             .sequences = tensor_rows(s->sequences, 0, 1),
                             .T = sequence.T,
-                            .layer = block_probed(&m->spec.layers[layer], layer)};
+                            .probed_layer = block_probed(&m->spec.layers[layer], layer)};
   struct tensor v = oplist_value(&s->list, from.rows, from.cols);
   op_copy(&s->list, v, from);
   v = half == HALF_MIXER ? block_mixer(&m->spec, &m->spec.layers[layer], &m->blocks[layer], m->mixers[layer],

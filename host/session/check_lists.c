@@ -138,7 +138,7 @@ static struct tensor gated(struct check *k, struct tensor x, struct tensor gate,
                                                  .gate = gate,
                                                  .weight = vector(k, 1, place == NORM_FIRST ? x.cols / groups : x.cols),
                                                  .groups = groups,
-                                                 .n = x.cols / groups,
+                                                 .group_cols = x.cols / groups,
                                                  .place = place,
                                                  .eps = EPS});
   return y;

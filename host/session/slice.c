@@ -72,7 +72,7 @@ static struct tensor record_layers(struct deltaic_session *s, struct call *call)
   op_embed(call->l, x, m->embedding, tensor_rows(s->tokens, 0, call->T));
   for (uint32_t i = 0; i < m->spec.L; i++) {
     const struct layer_spec *layer = &m->spec.layers[i];
-    call->layer = block_probed(layer, i);
+    call->probed_layer = block_probed(layer, i);
     x = block_forward(&m->spec, layer, &m->blocks[i], m->mixers[i], s->layers[i], call, x);
   }
   oplist_bind(call->l, x, tensor_rows(s->x, 0, call->T));

@@ -300,8 +300,14 @@ static double time_step(uint32_t B, uint32_t heads, uint32_t d, bool normed) {
   struct delta_rule rule = {.qkv = qkv,
                             .sequences = {.dtype = DTYPE_I32, .rows = B, .cols = 4, .stride = 4, .buffer = &control},
                             .a = {.H = heads, .Hv = heads, .Dk = d, .Dv = d, .n = 1, .scale = 0.1f, .gated = true}};
-  const struct gated_norm with = {
-      .y = o, .x = o, .gate = gate, .weight = norm, .groups = heads, .n = d, .place = NORM_FIRST, .eps = 1e-5f};
+  const struct gated_norm with = {.y = o,
+                                  .x = o,
+                                  .gate = gate,
+                                  .weight = norm,
+                                  .groups = heads,
+                                  .group_cols = d,
+                                  .place = NORM_FIRST,
+                                  .eps = 1e-5f};
   const struct delta_step s = {.o = o, .inputs = &inputs, .rule = &rule, .norm = normed ? &with : NULL};
   recorder->functions->recorder_begin(recorder, true, NULL);
   for (uint32_t i = 0; i < dispatches; i++) { // all write o, so that each waits for the last

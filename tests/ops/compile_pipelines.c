@@ -228,10 +228,14 @@ static struct tensor record_rule(uint32_t B, struct tensor x, struct delta_args 
                                             .sequences = sequences(B),
                                             .a = a});
   if (norm.buffer)
-    op_gated_norm(
-        &list,
-        &(struct gated_norm){
-            .y = out, .x = o, .gate = gate, .weight = norm, .groups = H, .n = a.Dv, .place = NORM_FIRST, .eps = 1e-5f});
+    op_gated_norm(&list, &(struct gated_norm){.y = out,
+                                              .x = o,
+                                              .gate = gate,
+                                              .weight = norm,
+                                              .groups = H,
+                                              .group_cols = a.Dv,
+                                              .place = NORM_FIRST,
+                                              .eps = 1e-5f});
   return out;
 }
 
@@ -312,7 +316,7 @@ static void compile_mamba2(uint32_t B, uint32_t T, uint32_t N, uint32_t P, bool 
                                                 .gate = f32(all, E),
                                                 .weight = f32(1, E),
                                                 .groups = 1,
-                                                .n = E,
+                                                .group_cols = E,
                                                 .place = NORM_OF_GATED,
                                                 .eps = 1e-5f});
     if (halves && !rule_alone) op_linear(&list, value(all, D), normed, tensor(DTYPE_BF16, D, E), none);

@@ -95,8 +95,8 @@ void check_mamba2_step(enum dtype y, const uint32_t *T, uint32_t B, bool gated, 
   op_mamba2_inputs(list, &inputs);
   op_mamba2(list, &rule);
   if (gated)
-    op_gated_norm(list,
-                  &(struct gated_norm){.y = c.y.t, .x = c.y.t, .gate = z.t, .groups = 1, .n = E, .place = NORM_ABSENT});
+    op_gated_norm(list, &(struct gated_norm){
+                            .y = c.y.t, .x = c.y.t, .gate = z.t, .groups = 1, .group_cols = E, .place = NORM_ABSENT});
   run();
   list->plain = false;
   if (!backend->replays) return; // the CPU has no steps
@@ -114,7 +114,7 @@ void check_mamba2_step(enum dtype y, const uint32_t *T, uint32_t B, bool gated, 
 }
 
 void reference_gated_norm(double *y, const double *z, const double *weight, const struct gated_norm *a) {
-  const uint32_t n = a->n, E = a->groups * n;
+  const uint32_t n = a->group_cols, E = a->groups * n;
   for (uint32_t i = 0; a->place != NORM_FIRST && i < E; i++) y[i] *= reference_activation(ACTIVATION_SILU, z[i]);
   for (uint32_t from = 0; a->place != NORM_ABSENT && from < E; from += n) {
     double sum = 0;

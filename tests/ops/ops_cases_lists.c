@@ -73,7 +73,7 @@ static void record_delta(struct layer *c, struct tensor y, struct tensor h) {
                                            .gate = tensor_cols(p, gate, VALUES),
                                            .weight = vector(Dv, 0.5, 2),
                                            .groups = Hv,
-                                           .n = Dv,
+                                           .group_cols = Dv,
                                            .place = NORM_FIRST,
                                            .eps = 1e-5f});
   op_linear(list, y, normed, matrix(D, VALUES), ABSENT);
@@ -115,7 +115,7 @@ static void record_mamba2(struct layer *c, struct tensor y, struct tensor h) {
                                            .gate = tensor_cols(p, 0, E),
                                            .weight = vector(E, 0.5, 2),
                                            .groups = 1,
-                                           .n = E,
+                                           .group_cols = E,
                                            .place = NORM_OF_GATED,
                                            .eps = 1e-5f});
   op_linear(list, y, out, matrix(D, E), ABSENT);
@@ -136,7 +136,7 @@ static void record_attention(struct layer *c, struct tensor y, struct tensor h) 
                                            .x = tensor_cols(p, 0, COLS),
                                            .weight = vector(d, 0.5, 2),
                                            .groups = HEADS + KV,
-                                           .n = d,
+                                           .group_cols = d,
                                            .place = NORM_FIRST,
                                            .eps = 1e-6f});
   op_rope_append(list, &(struct rope_append){
@@ -266,10 +266,14 @@ static void record_inputs(const struct aside *a, struct tensor y, struct tensor 
 static void record_normed_heads(const struct aside *a, struct tensor y, struct tensor x) {
   struct tensor weight = a->weight;
   weight.cols = HEADS * d;
-  op_gated_norm(
-      list,
-      &(struct gated_norm){
-          .y = y, .x = x, .gate = a->z, .weight = weight, .groups = HEADS, .n = d, .place = NORM_FIRST, .eps = 1e-5f});
+  op_gated_norm(list, &(struct gated_norm){.y = y,
+                                           .x = x,
+                                           .gate = a->z,
+                                           .weight = weight,
+                                           .groups = HEADS,
+                                           .group_cols = d,
+                                           .place = NORM_FIRST,
+                                           .eps = 1e-5f});
 }
 
 static void record_gated_norm(const struct aside *a, struct tensor y, struct tensor x) {
@@ -278,7 +282,7 @@ static void record_gated_norm(const struct aside *a, struct tensor y, struct ten
                                            .gate = a->z,
                                            .weight = a->weight,
                                            .groups = 2,
-                                           .n = y.cols / 2,
+                                           .group_cols = y.cols / 2,
                                            .place = NORM_FIRST,
                                            .eps = 1e-5f});
 }

@@ -120,8 +120,8 @@ static void gated_norm_matches_for_every_place_and_grouping(void **state) {
   for (int l = 0; l < LENGTHS; l++)
     for (int place = NORM_OF_GATED; place <= NORM_ABSENT; place++) {
       struct gated_norm a = {.groups = groups[(l + place) % 3], .place = (enum norm_place)place, .eps = 1e-5f};
-      a.n = sizes[l % 7];
-      const uint32_t T = lengths[l], E = a.n * a.groups;
+      a.group_cols = sizes[l % 7];
+      const uint32_t T = lengths[l], E = a.group_cols * a.groups;
       const bool fours = sizes[l % 7] % 4 == 0 && place != l % 3; // else numbers are read one at a time
       struct array y = activations(T, E, E + (fours ? 4 : 1), normals((size_t)T * E));
       struct array z = activations(T, E, E + (fours ? 8 : 2), uniforms((size_t)T * E, -4, 4));
@@ -203,7 +203,7 @@ static void check_fixture(const struct fixture *f, const char *name, enum delta_
                                  .gate = fixture_array(f, name, "z", T, E).t,
                                  .weight = place == NORM_ABSENT ? ABSENT : fixture_array(f, name, "weight", 1, E).t,
                                  .groups = a.groups,
-                                 .n = E / a.groups,
+                                 .group_cols = E / a.groups,
                                  .place = place,
                                  .eps = 1e-5f}));
   expect_close("mamba2 fixtures: out", read_values(&y), fixture_array(f, name, "truth_out", T, E).v, (size_t)T * E,

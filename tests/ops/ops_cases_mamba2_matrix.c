@@ -146,7 +146,7 @@ static void gated_norm_of_f16_rounds_and_no_more(void **state) {
                                     .gate = z.t,
                                     .weight = place == NORM_ABSENT ? ABSENT : weight.t,
                                     .groups = groups,
-                                    .n = E / groups,
+                                    .group_cols = E / groups,
                                     .place = place,
                                     .eps = 1e-5f};
     RUN(op_gated_norm(list, &norm));

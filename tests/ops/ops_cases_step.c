@@ -79,7 +79,7 @@ static struct step_case random_step(const struct step_shape *z) {
                                .gate = z->has_gate ? c.gate.t : ABSENT,
                                .weight = z->has_norm ? c.norm.t : ABSENT,
                                .groups = z->Hv,
-                               .n = z->Dv,
+                               .group_cols = z->Dv,
                                .place = z->has_norm ? NORM_FIRST : NORM_ABSENT,
                                .eps = 1e-5f};
   return c;

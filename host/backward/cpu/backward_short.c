@@ -109,7 +109,7 @@ struct gated_norm_call {
 
 static void gated_group(const struct gated_norm_call *g, uint64_t t, uint32_t h) {
   const struct gated_norm *o = &g->o;
-  const uint32_t n = o->n, at = o->from + h * n;
+  const uint32_t n = o->group_cols, at = o->from + h * n;
   const bool gated = o->gate.buffer != NULL, of_gated = o->place == NORM_OF_GATED, absent = o->place == NORM_ABSENT;
   const float *x = f32_row(&o->x, t) + at, *dy = f32_row(&g->dy, t) + at;
   const float *gate = gated ? f32_row(&o->gate, t) + h * n : NULL;
@@ -151,11 +151,11 @@ static void gated_norm_row(void *context, uint64_t t, uint32_t worker) {
   float *dx = f32_row(&g->dx, t);
   for (uint32_t h = 0; h < g->o.groups; h++) gated_group(g, t, h);
   for (uint32_t i = 0; i < g->dx.cols; i++) // the other columns were copied
-    if (i < g->o.from || i >= g->o.from + g->o.groups * g->o.n) dx[i] += dy[i];
+    if (i < g->o.from || i >= g->o.from + g->o.groups * g->o.group_cols) dx[i] += dy[i];
 }
 
 void backward_gated_norm(struct walk *w, const struct gated_norm *op) {
-  const uint64_t T = op->x.rows, width = (uint64_t)op->groups * op->n;
+  const uint64_t T = op->x.rows, width = (uint64_t)op->groups * op->group_cols;
   struct gated_norm_call g = {*op, walk_gradient(w, op->y), walk_gradient(w, op->x), walk_gradient(w, op->gate),
                               back_room(w, T * width)};
   if (!g.parts) return;

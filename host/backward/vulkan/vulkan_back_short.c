@@ -105,18 +105,18 @@ void vulkan_back_glu(struct walk *w, const struct glu *op) {
 void vulkan_back_gated_norm(struct walk *w, const struct gated_norm *op) {
   const struct tensor x = op->x, gate = op->gate, dy = walk_gradient(w, op->y), dx = walk_gradient(w, op->x);
   const struct tensor dgate = walk_gradient(w, op->gate), dweight = walk_gradient(w, op->weight);
-  const uint32_t width = op->groups * op->n;
+  const uint32_t width = op->groups * op->group_cols;
   const struct tensor parts = walk_tensor(w, divide_up(x.rows, GATED_NORM_BACK_ROWS), width, width);
   if (!parts.buffer) return;
-  const uint32_t lanes = back_row_lanes(w, op->n);
+  const uint32_t lanes = back_row_lanes(w, op->group_cols);
   const struct gated_norm_back_args args = {.T = x.rows,
                                             .cols = x.cols,
                                             .groups = op->groups,
-                                            .n = op->n,
+                                            .n = op->group_cols,
                                             .from = op->from,
                                             .place = op->place,
                                             .gated = gate.buffer != NULL,
-                                            .weight_step = op->weight.cols == op->n ? 0 : op->n,
+                                            .weight_step = op->weight.cols == op->group_cols ? 0 : op->group_cols,
                                             .x_stride = x.stride,
                                             .gate_stride = gate.stride,
                                             .dy_stride = dy.stride,

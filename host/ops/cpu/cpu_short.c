@@ -156,7 +156,7 @@ static void gated_norm_row(void *context, uint64_t t, uint32_t worker) {
   const struct gated_norm *v = context;
   (void)worker;
   const float *weight = v->weight.buffer ? f32_row(&v->weight, 0) : NULL;
-  const uint32_t n = v->n, step = v->weight.cols == n ? 0 : n;
+  const uint32_t n = v->group_cols, step = v->weight.cols == n ? 0 : n;
   for (uint32_t h = 0; h < v->groups; h++) {
     float *y = f32_row(&v->y, t) + v->from + (uint64_t)h * n;
     const float *gate = v->gate.buffer ? f32_row(&v->gate, t) + (uint64_t)h * n : NULL;
@@ -170,7 +170,7 @@ static void gated_norm_row(void *context, uint64_t t, uint32_t worker) {
 void cpu_gated_norm(struct recorder *c, const struct gated_norm *norm) {
   cpu_copy_to_output(c, norm->y, norm->x);
   if (!cpu_begin(c)) return;
-  uint64_t n = (uint64_t)norm->y.rows * norm->groups * norm->n;
+  uint64_t n = (uint64_t)norm->y.rows * norm->groups * norm->group_cols;
   cpu_parallel(c, norm->y.rows, 8 * n, gated_norm_row, (void *)norm);
   cpu_end(c, "gated_norm", NULL, (norm->gate.buffer ? 12 : 8) * n, (norm->gate.buffer ? 8 : 4) * n);
 }

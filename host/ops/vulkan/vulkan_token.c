@@ -63,7 +63,7 @@ uint32_t vulkan_head_groups(const struct recorder *c, uint32_t heads) {
 void vulkan_gated_norm(struct recorder *c, const struct gated_norm *norm) {
   enum { SUBGROUP_HOLDS = 4, WORKGROUP_HOLDS = 8 }; // vectors of four elements an invocation
   const struct tensor y = norm->y, gate = norm->gate, weight = norm->weight;
-  const uint32_t n = norm->n, groups = norm->groups, width = vulkan_plan(c)->subgroup_width;
+  const uint32_t n = norm->group_cols, groups = norm->groups, width = vulkan_plan(c)->subgroup_width;
   const bool aligned = n % 4 == 0 && norm->from % 4 == 0 && y.stride % 4 == 0 && gate.stride % 4 == 0;
   const bool subgroups = n <= 4 * SUBGROUP_HOLDS * (width ? width : 32);
   uint32_t lanes = vulkan_plan(c)->lanes, held = 0;
