@@ -64,6 +64,7 @@ static void kernels_take_the_shared_memory_that_the_plan_says(void **state) {
           if (!there) continue;
           planned++;
           assert_true(p.block % RULE_MATRIX_CHUNK == 0 && p.prepare.C == RULE_MATRIX_CHUNK);
+          assert_true(3 * p.block / plan.matrix_m <= plan.matrix_sums * p.split); // of grads, in registers
           check_kernel(&plan, p.conversions ? BACKWARD_rule_matrix_states_registers : BACKWARD_rule_matrix_states, &p,
                        p.states, plan_back_scan_bytes(&plan, &p, false));
           check_kernel(&plan, p.conversions ? BACKWARD_rule_matrix_reverse_registers : BACKWARD_rule_matrix_reverse, &p,

@@ -58,10 +58,10 @@ static bool plan_scan(const struct plan *plan, struct plan_back_rule *p, bool re
 // a few subgroups busy even where keys have few columns. A subgroup's registers hold three sums for each of its tiles of
 // steps.
 static bool plan_grads(const struct plan *plan, struct plan_back_rule *p) {
-  const uint32_t most = plan->software ? 2 : p->Dk / plan->matrix_m >= 8 ? 8 : 4;
   for (p->block = plan->software ? 16 : 64; p->block >= CHUNK; p->block -= CHUNK) {
     const uint32_t tiles = p->block / plan->matrix_m;
     for (p->split = 1; 3 * tiles > plan->matrix_sums * p->split && tiles % (2 * p->split) == 0;) p->split *= 2;
+    const uint32_t most = plan->software ? 2 : p->split > 1 || p->Dk / plan->matrix_m >= 8 ? 8 : 4;
     for (p->grads = most; p->grads >= p->split; p->grads /= 2)
       if (fits(plan, plan_back_grads_bytes(plan, p), p->grads)) return true;
   }
