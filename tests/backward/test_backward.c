@@ -259,7 +259,8 @@ static void rules_on_matrices_match(deltaic_device *device) {
 }
 
 enum { TEXTS = 3, MADE_T = 58 };
-static const float *small_betas; // of value heads: factors of beta; NULL: 1
+enum { SMALL_BETAS = 8 };
+static const float *small_betas; // factors of beta, in turn; NULL: 1
 
 // A call with states before and gradients after it. Gradients of o come near f16's largest number, as they do before an
 // output norm, and those of a head's are far smaller. The keys of some tokens repeat.
@@ -296,7 +297,7 @@ static struct setup *made_rule(struct backend *on, const struct delta_args *a, s
         const float x = (float)(int32_t)seed * 0x1p-31f;
         f32_row(&all[i].t, r)[c] = all[i].centre + all[i].range * x;
         if (i == 3) f32_row(&all[i].t, r)[c] *= c < a->Dv ? x * x : 1e-6f;
-        if (i == 1 && small_betas) f32_row(&all[i].t, r)[c] *= small_betas[c % a->Hv];
+        if (i == 1 && small_betas) f32_row(&all[i].t, r)[c] *= small_betas[(r + c) % SMALL_BETAS];
         if (i == 0 && c < values_at) f32_row(&all[i].t, r)[c] *= 1.7f / sqrtf((float)a->Dk);
         if (i == 0 && c >= none_at && c < values_at && r % 9 == 4)
           f32_row(&all[i].t, r)[c] = f32_row(&all[i].t, r - 1)[c];
@@ -350,14 +351,14 @@ static void made_rules_on_matrices_match_their_twin(deltaic_device *device) {
 
 // V' and Z have the factor beta, and the gradient of beta has not.
 static void small_betas_on_matrices_match_their_twin(deltaic_device *device) {
-  static const float factors[8] = {1, 1e-2f, 1e-3f, 1e-4f, 1e-5f, 1e-6f, 1e-8f, 0};
+  static const float factors[SMALL_BETAS] = {1, 1e-2f, 1e-3f, 1e-4f, 1e-5f, 1e-6f, 1e-8f, 0};
   if (!on_matrices(device)) return;
   struct backend *cpu;
   assert_ok(backend_open_cpu(1, &cpu));
   small_betas = factors;
   for (int i = 0; i < 3; i++) {
     const struct delta_args a = {
-        .H = 2, .Hv = 8, .Dk = 11, .Dv = 21, .n = i == 2 ? 2 : 1, .r = 1, .scale = 0.3f, .gated = i != 1};
+        .H = 2, .Hv = 4, .Dk = 11, .Dv = 21, .n = i == 2 ? 2 : 1, .r = 1, .scale = 0.3f, .gated = i != 1};
     struct delta_rule rule, twin;
     matrices = MATRICES_NONE;
     struct setup *want = made_rule(cpu, &a, &twin);
