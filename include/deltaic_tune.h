@@ -108,7 +108,8 @@ DELTAIC_PRUNE_API deltaic_status deltaic_tune_add(deltaic_tune *tune, const delt
 DELTAIC_PRUNE_API deltaic_status deltaic_tune_gradient(const deltaic_tune *tune, const char *name, float *out,
                                                        size_t count);
 /* A step of AdamW, which uses up the gradient. norm: the gradient's, or NULL. A gradient that is not finite is
- * INVALID_ARGUMENT; it is discarded, and nothing else changes. */
+ * INVALID_ARGUMENT; it is discarded, and nothing else changes. Another failure may leave the model half updated: then
+ * every later step and save fails and says so. */
 DELTAIC_PRUNE_API deltaic_status deltaic_tune_step(deltaic_tune *tune, double rate, double *norm);
 /* The loss of a batch, without a gradient. */
 DELTAIC_PRUNE_API deltaic_status deltaic_tune_measure(deltaic_tune *tune, const deltaic_tune_batch *batch,
