@@ -32,8 +32,8 @@ void deltaic_tune_get_memory(const deltaic_tune *tune, deltaic_tune_memory *memo
 // ---------------------------------------------------------------- an imagined step
 //
 // The host reads zeros from the imagined memory: losses and the gradient's norm are 0, which a step takes for finite.
-// Values that pass through the host become zeros, and what is computed of them is written nowhere. No size depends on
-// a value.
+// Values that pass through the host become zeros, and what is computed of them is written nowhere. One size depends on
+// values: a matrix with some beyond f16's range has no copy in f16. The plan has room for it.
 
 struct shape {
   const char *path;
