@@ -319,61 +319,63 @@ static void compare_with(const char *name, struct tensor got, struct tensor want
   assert_true(sqrt(error) <= 2e-3 * sqrt(norm));
 }
 
-// Heads that fill no tile, texts that fill no block, value heads that share keys, states, and gradients of any size.
-static void made_rules_on_matrices_match_their_twin(deltaic_device *device) {
-  if (!on_matrices(device)) return;
+// A rule as it was made on a device, or on its twin.
+struct made {
+  struct setup *s;
+  struct delta_rule rule;
+};
+
+static void compare_all(const struct delta_args *a, const struct made *got, const struct made *want) {
+  const uint32_t keys = a->H * a->Dk, v_at = keys * (1 + a->n);
+  const struct tensor dqkv = gradient(got->s, got->rule.qkv), dqkv_twin = gradient(want->s, want->rule.qkv);
+  compare_with("dq", dqkv, dqkv_twin, 0, keys);
+  compare_with("dk", dqkv, dqkv_twin, keys, a->n * keys);
+  for (uint32_t h = 0; h < a->n * a->Hv; h++) compare_with("dv", dqkv, dqkv_twin, v_at + h * a->Dv, a->Dv);
+  compare_with("dbeta", gradient(got->s, got->rule.beta), gradient(want->s, want->rule.beta), 0, a->n * a->Hv);
+  compare_with("dg", gradient(got->s, got->rule.g), gradient(want->s, want->rule.g), 0, a->Hv);
+  compare_with("dstate", gradient(got->s, got->rule.state), gradient(want->s, want->rule.state), 0,
+               want->rule.state.cols);
+}
+
+static void compare_betas(const struct delta_args *a, const struct made *got, const struct made *want) {
+  for (uint32_t h = 0; h < a->n * a->Hv; h++)
+    compare_with("dbeta", gradient(got->s, got->rule.beta), gradient(want->s, want->rule.beta), h, 1);
+}
+
+static void compare_made(deltaic_device *device,
+                         void (*look)(const struct delta_args *a, const struct made *got, const struct made *want)) {
   struct backend *cpu;
   assert_ok(backend_open_cpu(1, &cpu));
   for (int i = 0; i < 3; i++) {
     const struct delta_args a = {
         .H = 2, .Hv = 4, .Dk = 11, .Dv = 21, .n = i == 2 ? 2 : 1, .r = 1, .scale = 0.3f, .gated = i != 1};
-    struct delta_rule rule, twin;
+    struct made got, want;
     matrices = MATRICES_NONE;
-    struct setup *want = made_rule(cpu, &a, &twin);
+    want.s = made_rule(cpu, &a, &want.rule);
     matrices = i == 0 ? MATRICES_PLAIN : MATRICES_BEST;
-    struct setup *got = made_rule(device->backend, &a, &rule);
-    const uint32_t keys = a.H * a.Dk, v_at = keys * (1 + a.n);
-    const struct tensor dqkv = gradient(got, rule.qkv), dqkv_twin = gradient(want, twin.qkv);
-    compare_with("dq", dqkv, dqkv_twin, 0, keys);
-    compare_with("dk", dqkv, dqkv_twin, keys, a.n * keys);
-    for (uint32_t h = 0; h < a.n * a.Hv; h++) compare_with("dv", dqkv, dqkv_twin, v_at + h * a.Dv, a.Dv);
-    compare_with("dbeta", gradient(got, rule.beta), gradient(want, twin.beta), 0, a.n * a.Hv);
-    compare_with("dg", gradient(got, rule.g), gradient(want, twin.g), 0, a.Hv);
-    compare_with("dstate", gradient(got, rule.state), gradient(want, twin.state), 0, rule.state.cols);
+    got.s = made_rule(device->backend, &a, &got.rule);
+    look(&a, &got, &want);
     backend = cpu;
-    free_setup(want);
+    free_setup(want.s);
     backend = device->backend;
-    free_setup(got);
+    free_setup(got.s);
   }
   matrices = MATRICES_NONE;
   cpu->functions->close(cpu);
+}
+
+// Heads that fill no tile, texts that fill no block, value heads that share keys, states, and gradients of any size.
+static void made_rules_on_matrices_match_their_twin(deltaic_device *device) {
+  if (on_matrices(device)) compare_made(device, compare_all);
 }
 
 // V' and Z have the factor beta, and the gradient of beta has not.
 static void small_betas_on_matrices_match_their_twin(deltaic_device *device) {
   static const float factors[SMALL_BETAS] = {1, 1e-2f, 1e-3f, 1e-4f, 1e-5f, 1e-6f, 1e-8f, 0};
   if (!on_matrices(device)) return;
-  struct backend *cpu;
-  assert_ok(backend_open_cpu(1, &cpu));
   small_betas = factors;
-  for (int i = 0; i < 3; i++) {
-    const struct delta_args a = {
-        .H = 2, .Hv = 4, .Dk = 11, .Dv = 21, .n = i == 2 ? 2 : 1, .r = 1, .scale = 0.3f, .gated = i != 1};
-    struct delta_rule rule, twin;
-    matrices = MATRICES_NONE;
-    struct setup *want = made_rule(cpu, &a, &twin);
-    matrices = MATRICES_BEST;
-    struct setup *got = made_rule(device->backend, &a, &rule);
-    for (uint32_t h = 0; h < a.n * a.Hv; h++)
-      compare_with("dbeta", gradient(got, rule.beta), gradient(want, twin.beta), h, 1);
-    backend = cpu;
-    free_setup(want);
-    backend = device->backend;
-    free_setup(got);
-  }
+  compare_made(device, compare_betas);
   small_betas = NULL;
-  matrices = MATRICES_NONE;
-  cpu->functions->close(cpu);
 }
 
 static void mamba2_matches(deltaic_device *device) {
