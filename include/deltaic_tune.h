@@ -35,7 +35,7 @@ typedef struct deltaic_tune_options {
   uint32_t rank;              /* 0: 32 */
   double alpha;               /* 0: twice the rank */
   double beta1, beta2;        /* of AdamW; 0: 0.9 and 0.95 */
-  double eps;                 /* 0: 1e-8 */
+  double eps;                 /* 0: 1e-8; at least FLT_MIN */
   double decay;               /* of AdamW, times the learning rate */
   double clip;                /* the largest norm of a gradient; 0: 1 */
   const char *teacher;        /* a checkpoint of the same vocabulary, or NULL */
@@ -81,7 +81,8 @@ typedef struct deltaic_tune_memory {
 } deltaic_tune_memory;
 /* What steps with batches of rows texts of length tokens (and the one that follows) will need. It
  * allocates nothing on the device. OUT_OF_MEMORY: the device has less free memory; *memory is filled, and the message
- * says what would fit; or the batch is too large for one buffer, where *memory is zeros. */
+ * says what would fit; or the batch is too large for one buffer: *memory is then what comes before it, and the message
+ * says the same. */
 DELTAIC_PRUNE_API deltaic_status deltaic_tune_plan(const char *path, const deltaic_tune_options *options, uint32_t rows,
                                                    uint32_t length, deltaic_tune_memory *memory);
 /* What it has so far: after the first step, all of it. */
@@ -107,7 +108,8 @@ DELTAIC_PRUNE_API deltaic_status deltaic_tune_add(deltaic_tune *tune, const delt
 DELTAIC_PRUNE_API deltaic_status deltaic_tune_gradient(const deltaic_tune *tune, const char *name, float *out,
                                                        size_t count);
 /* A step of AdamW, which uses up the gradient. norm: the gradient's, or NULL. A gradient that is not finite is
- * INVALID_ARGUMENT; it is discarded, and nothing else changes. */
+ * INVALID_ARGUMENT; it is discarded, and nothing else changes. Another failure may leave the model half updated: then
+ * every later step and save fails and says so. */
 DELTAIC_PRUNE_API deltaic_status deltaic_tune_step(deltaic_tune *tune, double rate, double *norm);
 /* The loss of a batch, without a gradient. */
 DELTAIC_PRUNE_API deltaic_status deltaic_tune_measure(deltaic_tune *tune, const deltaic_tune_batch *batch,

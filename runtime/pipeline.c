@@ -319,10 +319,10 @@ uint64_t pipelines_compile_ns(struct device *device) {
   return ns;
 }
 
-static VkResult create_cache(struct device *device, const void *data, size_t bytes) {
+static VkResult create_cache(struct device *device, const void *data, size_t bytes, VkPipelineCache *out) {
   VkPipelineCacheCreateInfo info = {
       .sType = VK_STRUCTURE_TYPE_PIPELINE_CACHE_CREATE_INFO, .initialDataSize = bytes, .pInitialData = data};
-  return device->vk.vkCreatePipelineCache(device->handle, &info, NULL, &device->pipelines->cache);
+  return device->vk.vkCreatePipelineCache(device->handle, &info, NULL, out);
 }
 
 deltaic_status pipelines_create(struct device *device, const char *cache_dir) {
@@ -335,11 +335,24 @@ deltaic_status pipelines_create(struct device *device, const char *cache_dir) {
   void *data = NULL;
   size_t bytes = 0;
   if (store->path) cache_load(store->path, &device->caps, &data, &bytes);
-  VkResult result = create_cache(device, data, bytes);
-  if (result && data) result = create_cache(device, NULL, bytes = 0); // the driver did not like its own
+  VkResult result = create_cache(device, data, bytes, &store->cache);
+  if (result && data) result = create_cache(device, NULL, bytes = 0, &store->cache); // the driver did not like its own
   free(data);
   store->loaded_bytes = bytes;
   return result ? device_fail(device, result, "the pipeline cache was made") : DELTAIC_OK;
+}
+
+// Adds what others have saved since this device loaded: another process, or the device on which choices were timed.
+static void merge_saved(struct device *device) {
+  struct pipeline_store *store = device->pipelines;
+  VkPipelineCache saved = VK_NULL_HANDLE;
+  void *data;
+  size_t bytes;
+  cache_load(store->path, &device->caps, &data, &bytes);
+  if (data && bytes != store->loaded_bytes && !create_cache(device, data, bytes, &saved))
+    (void)device->vk.vkMergePipelineCaches(device->handle, store->cache, 1, &saved); // own pipelines are kept anyway
+  if (saved) device->vk.vkDestroyPipelineCache(device->handle, saved, NULL);
+  free(data);
 }
 
 // Loaded pipelines do not lengthen the driver's data, so an unchanged length means that there is nothing to save.
@@ -349,6 +362,8 @@ static void save_cache(struct device *device) {
   if (!store->path || !store->compiled || !store->cache || atomic_load(&device->lost)) return;
   if (device->vk.vkGetPipelineCacheData(device->handle, store->cache, &bytes, NULL) || bytes == store->loaded_bytes)
     return;
+  merge_saved(device);
+  if (device->vk.vkGetPipelineCacheData(device->handle, store->cache, &bytes, NULL)) return;
   void *data = malloc(bytes);
   if (!data) return;
   if (!device->vk.vkGetPipelineCacheData(device->handle, store->cache, &bytes, data) &&

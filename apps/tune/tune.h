@@ -52,7 +52,7 @@ void tune_start_end(struct tune_work *w);
 int tune_run(struct tune_work *w); // tune_run.c: all steps; EXIT_INTERRUPTED after Ctrl-C, when the state is saved
 // After a failure: saves the state of the finished steps, and says what failed and where the state is. An earlier state
 // stays if the loss is not finite.
-int tune_keep(const struct tune_work *w, deltaic_status status);
+int tune_keep(struct tune_work *w, deltaic_status status);
 bool tune_stopped(const struct tune_work *w); // by --stop-at
 // tune_note.c: what a state has besides the library's: the options that steps depend on, and what was measured so far.
 char *tune_note(const struct tune_work *w);                // the caller frees it

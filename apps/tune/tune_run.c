@@ -7,6 +7,34 @@
 #include <stdlib.h>
 #include <string.h>
 
+// ---------------------------------------------------------------- the state
+
+static deltaic_status save_state(struct tune_work *w) {
+  w->engine.keeps_on = true; // what is saved may need kernels
+  char *note = tune_note(w);
+  const deltaic_status status = deltaic_tune_save_state(w->tune, w->state, note);
+  free(note);
+  w->engine.keeps_on = false;
+  if (!status) {
+    w->has_state = true;
+    w->saved = w->done;
+  }
+  return status;
+}
+
+int tune_keep(struct tune_work *w, deltaic_status status) {
+  const int code = status == DELTAIC_NO_DEVICE || status == DELTAIC_DEVICE_LOST ? EXIT_DEVICE : EXIT_FAILED;
+  deltaic_tune_info info;
+  char error[1024];
+  snprintf(error, sizeof error, "%s", deltaic_last_error());
+  deltaic_tune_get_info(w->tune, &info);
+  // The numbers that gave a loss that is not finite give it at any rate; before them a smaller rate may help.
+  const bool earlier = status == DELTAIC_INVALID_ARGUMENT && w->done < w->steps && w->has_state;
+  if (!earlier && info.steps == w->done) (void)save_state(w); // the first error is reported
+  if (!w->has_state) return complain(code, "%s", error);
+  return complain(code, "%s; the state after step %llu is in %s", error, (unsigned long long)w->saved, w->state);
+}
+
 // ---------------------------------------------------------------- batches
 
 struct buffer { // of one batch
@@ -33,21 +61,6 @@ static deltaic_tune_batch batch_of(struct tune_rows *rows, uint64_t first, uint3
   batch.rows = count;
   batch.length = rows->length - 1;
   return batch;
-}
-
-int tune_keep(const struct tune_work *w, deltaic_status status) {
-  const int code = status == DELTAIC_NO_DEVICE || status == DELTAIC_DEVICE_LOST ? EXIT_DEVICE : EXIT_FAILED;
-  deltaic_tune_info info;
-  char error[1024], *note = tune_note(w);
-  snprintf(error, sizeof error, "%s", deltaic_last_error());
-  deltaic_tune_get_info(w->tune, &info);
-  // The numbers that gave a loss that is not finite give it at any rate; before them a smaller rate may help.
-  const bool earlier = status == DELTAIC_INVALID_ARGUMENT && w->done < w->steps && w->has_state;
-  const bool now = !earlier && info.steps == w->done && !deltaic_tune_save_state(w->tune, w->state, note);
-  free(note);
-  if (!now && !w->has_state) return complain(code, "%s", error);
-  return complain(code, "%s; the state after step %llu is in %s", error, (unsigned long long)(now ? w->done : w->saved),
-                  w->state);
 }
 
 // ---------------------------------------------------------------- the held-out text
@@ -100,19 +113,6 @@ static void report(const struct tune_work *w, double rate) {
 
 // ---------------------------------------------------------------- steps
 
-static deltaic_status save_state(struct tune_work *w) {
-  w->engine.keeps_on = true; // what is saved may need kernels
-  char *note = tune_note(w);
-  const deltaic_status status = deltaic_tune_save_state(w->tune, w->state, note);
-  free(note);
-  w->engine.keeps_on = false;
-  if (!status) {
-    w->has_state = true;
-    w->saved = w->done;
-  }
-  return status;
-}
-
 // A full disk may have room again before the next state. The steps are worth more than a copy of them.
 static void save_on_the_way(struct tune_work *w) {
   if (!save_state(w)) return;
@@ -138,7 +138,7 @@ static deltaic_status take_step(struct tune_work *w, struct buffer *b, double ra
   if (status == DELTAIC_CANCELLED && interrupted()) status = DELTAIC_OK; // while pipelines were compiled
   deltaic_tune_info info;
   deltaic_tune_get_info(w->tune, &info);
-  if (info.steps == w->done) return status; // else the step is taken, even if the device was lost after it
+  if (info.steps == w->done) return status; // else the step is taken
   w->losses[w->done] = sum;
   w->norms[w->done++] = norm;
   return status;

@@ -16,7 +16,7 @@ struct trainer {
   struct buffer sums; // of squares: two parts each
   uint64_t sum_count;
   uint64_t steps;
-  deltaic_status spoiled; // by a step that failed on the device
+  deltaic_status spoiled; // by an update that failed on the way
   trainer_kind kind;      // while the learner opens
   void *user;
 };
@@ -151,7 +151,14 @@ struct trainer_memory trainer_memory(const struct trainer *t) {
 // ---------------------------------------------------------------- what the host reads and writes
 
 static deltaic_status check(const struct trainer *t) {
-  return t->spoiled ? fail(t->spoiled, "a step failed on the device, and what was trained is lost") : DELTAIC_OK;
+  if (!t->spoiled) return DELTAIC_OK;
+  return fail(t->spoiled, "the model was left half updated by what failed before: go on from a saved state");
+}
+
+// Keeps the failure of what changes numbers in several parts.
+static deltaic_status keep(struct trainer *t, deltaic_status status) {
+  if (!t->spoiled) t->spoiled = status;
+  return status;
 }
 
 deltaic_status trainer_read(struct trainer *t, size_t i, enum trained_array which, float *out) {
@@ -161,7 +168,7 @@ deltaic_status trainer_read(struct trainer *t, size_t i, enum trained_array whic
 
 deltaic_status trainer_write(struct trainer *t, size_t i, enum trained_array which, const float *in) {
   const deltaic_status status = check(t);
-  return status ? status : item_write(&t->items[i], t->learner, which, in);
+  return status ? status : keep(t, item_write(&t->items[i], t->learner, which, in));
 }
 
 static float scale_of(const struct trainer *t) { return (float)(t->o.alpha / t->o.rank); }
@@ -219,9 +226,11 @@ static deltaic_status pass_through_host(struct trainer *t) {
 }
 
 deltaic_status trainer_refresh(struct trainer *t) {
+  deltaic_status status = check(t);
+  if (status) return status;
   record_weights(t, learner_begin(t->learner));
-  const deltaic_status status = learner_end(t->learner);
-  return status ? status : pass_through_host(t);
+  status = learner_end(t->learner);
+  return keep(t, status ? status : pass_through_host(t));
 }
 
 // ---------------------------------------------------------------- a step
@@ -307,18 +316,16 @@ static deltaic_status update(struct trainer *t, double rate, double scale) {
     item_strips(&t->items[i], update_strip, &u);
   }
   record_weights(t, u.w);
-  const deltaic_status status = learner_end(t->learner);
-  // Who cancels does so while kernels are compiled, when the trainer opens.
-  if (status != DELTAIC_CANCELLED) t->spoiled = status;
-  return status;
+  return learner_end(t->learner);
 }
 
 deltaic_status trainer_step(struct trainer *t, double rate, double *norm) {
   deltaic_status status = check(t);
   if (!status) status = find_norm(t, norm);
-  if (!status) status = update(t, rate, fmin(1, t->o.clip / (*norm + 1e-6)));
   if (status) return status;
-  t->steps++;
-  status = pass_through_host(t);
-  return status ? status : learner_clear(t->learner);
+  status = update(t, rate, fmin(1, t->o.clip / (*norm + 1e-6)));
+  if (!status) status = pass_through_host(t);
+  if (!status) status = learner_clear(t->learner);
+  if (!status) t->steps++;
+  return keep(t, status);
 }

@@ -143,27 +143,36 @@ deltaic_status item_begin(struct item *x, struct learner *l, uint64_t seed) {
 
 // ---------------------------------------------------------------- strips
 
-static struct walk_grid rows_from(struct walk_grid g, uint32_t row) {
-  g.at += (uint64_t)row * g.row;
+static struct walk_grid part_from(struct walk_grid g, uint32_t row, uint32_t col) {
+  g.at += (uint64_t)row * g.row + (uint64_t)col * g.col;
   return g;
 }
 
-// Passes on a strip in pieces of at most WALK_SPAN.
+// Rows row ... row + rows - 1 of a strip, or, if that is one, cols columns of it from col on.
+static struct strip piece_of(const struct strip *s, uint32_t row, uint32_t rows, uint32_t col, uint32_t cols) {
+  return (struct strip){.first = s->first + (uint64_t)row * s->cols + col,
+                        .rows = rows,
+                        .cols = cols,
+                        .p = part_from(s->p, row, col),
+                        .g = part_from(s->g, row, col),
+                        .m = part_from(s->m, row, col),
+                        .v = part_from(s->v, row, col)};
+}
+
+static uint32_t larger(uint32_t a, uint32_t b) { return a > b ? a : b; }
+
+// Passes on a strip in pieces of at most WALK_SPAN: some rows, or a part of a row.
 static void cut(const struct strip *s, strip_use use, void *user) {
-  uint32_t step = s->cols;
-  if (s->p.row > step) step = s->p.row;
-  if (s->g.row > step) step = s->g.row;
-  const uint32_t most = WALK_SPAN / 2 / step ? WALK_SPAN / 2 / step : 1;
-  for (uint32_t row = 0, n; row < s->rows; row += n) {
-    n = s->rows - row < most ? s->rows - row : most;
-    const struct strip piece = {.first = s->first + (uint64_t)row * s->cols,
-                                .rows = n,
-                                .cols = s->cols,
-                                .p = rows_from(s->p, row),
-                                .g = rows_from(s->g, row),
-                                .m = rows_from(s->m, row),
-                                .v = rows_from(s->v, row)};
-    use(user, &piece);
+  const uint32_t step = larger(s->cols, larger(s->p.row, s->g.row)), wide = WALK_SPAN / 2 / larger(s->p.col, s->g.col);
+  const uint32_t most = larger(WALK_SPAN / 2 / step, 1);
+  assert(s->rows == 1 || s->cols <= wide);
+  for (uint32_t row = 0, rows; row < s->rows; row += rows) {
+    rows = s->rows - row < most ? s->rows - row : most;
+    for (uint32_t col = 0, cols; col < s->cols; col += cols) {
+      cols = s->cols - col < wide ? s->cols - col : wide;
+      const struct strip piece = piece_of(s, row, rows, col, cols);
+      use(user, &piece);
+    }
   }
 }
 
@@ -189,7 +198,8 @@ void item_strips(const struct item *x, strip_use use, void *user) {
 // ---------------------------------------------------------------- rows of a matrix
 
 uint32_t item_piece(const struct item *x, uint64_t first) {
-  const uint64_t most = WALK_SPAN / x->x.cols / LORA_ROWS * LORA_ROWS, left = x->x.rows - first;
+  const uint64_t fit = WALK_SPAN / x->x.cols / LORA_ROWS * LORA_ROWS, left = x->x.rows - first;
+  const uint64_t most = fit ? fit : LORA_ROWS; // walk_tensor() refuses rows that are too long for a device
   return (uint32_t)(left < most ? left : most);
 }
 
@@ -200,8 +210,8 @@ void item_places(const struct item *x, uint64_t first, uint32_t n, place_use use
     const uint64_t from = begin > first ? begin : first, to = end < first + n ? end : first + n;
     if (from >= to) continue;
     part.rows = (uint32_t)(to - from);
-    part.weight = rows_from(part.weight, (uint32_t)(from - begin));
-    part.gradient = rows_from(part.gradient, (uint32_t)(from - begin));
+    part.weight = part_from(part.weight, (uint32_t)(from - begin), 0);
+    part.gradient = part_from(part.gradient, (uint32_t)(from - begin), 0);
     use(user, (uint32_t)(from - first), &part);
   }
 }

@@ -34,8 +34,8 @@ struct strip {
 typedef void (*strip_use)(void *user, const struct strip *s);
 void item_strips(const struct item *x, strip_use use, void *user);
 
-// Rows of W that are computed at once, `first` being the first of n: `use` is called for each part of them that lies
-// together on the device, with its row among the n, and its place.
+// Rows of W that are computed at once, at least one, `first` being the first of n: `use` is called for each part of
+// them that lies together on the device, with its row among the n, and its place.
 enum { LORA_ROWS = 64 }; // pieces are multiples of it
 uint32_t item_piece(const struct item *x, uint64_t first);
 typedef void (*place_use)(void *user, uint32_t row, const struct learner_place *part);

@@ -4,6 +4,7 @@
 #include "ffn_dense.h"
 #include "mixer_attention.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -115,14 +116,22 @@ static int32_t read_token(struct json_reader *r, const json_t *config, const cha
   return token;
 }
 
+float arch_eps(struct json_reader *r, const json_t *keys, const char *key, float missing) {
+  const double eps = json_number(r, keys, key, (double)missing, 0, 1);
+  if (eps > 0 && eps < FLT_MIN && !r->status)
+    r->status = fail(DELTAIC_UNSUPPORTED, "%s: %s is %g: devices take what is below %.3g for 0", r->file, key, eps,
+                     (double)FLT_MIN);
+  return (float)eps;
+}
+
 deltaic_status arch_read_ends(struct json_reader *r, const json_t *config, struct checkpoint *checkpoint,
-                              const struct names *names, uint32_t default_layers, double default_eps,
+                              const struct names *names, uint32_t default_layers, float default_eps,
                               struct model_spec *out) {
   out->names = names;
   out->D = (uint32_t)json_int(r, config, "hidden_size", 2048, 1, LIMIT_WIDTH);
   out->L = (uint32_t)json_int(r, config, "num_hidden_layers", default_layers, 1, LIMIT_LAYERS);
   out->V = (uint32_t)json_int(r, config, "vocab_size", 32000, 1, LIMIT_VOCABULARY);
-  out->norm_eps = (float)json_number(r, config, "norm_eps", default_eps, 0, 1);
+  out->norm_eps = arch_eps(r, config, "norm_eps", default_eps);
   out->tied = json_bool(r, config, "tie_word_embeddings", false);
   if (r->status) return r->status;
   deltaic_status status = size_embedding(checkpoint, out);

@@ -15,9 +15,12 @@ enum {
   LIMIT_EXPERTS = 1 << 11, // of which the smallest shared memory has room for two numbers each
 };
 
+// The eps of a norm: 0 to 1, but no denormal number, which a device might take for 0 and the CPU would not.
+float arch_eps(struct json_reader *r, const json_t *keys, const char *key, float missing);
+
 // Reads what all models have outside their layers, and allocates the layers.
 deltaic_status arch_read_ends(struct json_reader *r, const json_t *config, struct checkpoint *checkpoint,
-                              const struct names *names, uint32_t default_layers, double default_eps,
+                              const struct names *names, uint32_t default_layers, float default_eps,
                               struct model_spec *out);
 
 // Refuses config keys that change the computed function and that no family implements. Then reads the keys that all

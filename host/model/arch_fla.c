@@ -210,7 +210,7 @@ static deltaic_status refuse_tensors(struct checkpoint *checkpoint, const struct
 deltaic_status arch_read_outside(struct json_reader *r, const json_t *config, struct checkpoint *checkpoint,
                                  uint32_t default_layers, struct model_spec *out) {
   deltaic_status status = refuse_keys(r, config);
-  if (!status) status = arch_read_ends(r, config, checkpoint, &names_of_fla, default_layers, 1e-6, out);
+  if (!status) status = arch_read_ends(r, config, checkpoint, &names_of_fla, default_layers, 1e-6f, out);
   if (!status) out->ffn_norm_eps = ffn_norm_eps(r, config, checkpoint, out->norm_eps);
   if (!status) status = arch_read_mlp(r, config, checkpoint, out);
   if (!status) status = refuse_tensors(checkpoint, out);

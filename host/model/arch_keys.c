@@ -72,7 +72,7 @@ deltaic_status arch_check_keys(const struct json_reader *r, const json_t *object
 deltaic_status arch_read_strictly(struct json_reader *r, const json_t *config, struct checkpoint *checkpoint,
                                   const struct names *names, const char *const *known, struct model_spec *out) {
   static const char *const activations[] = {"silu", "swish", NULL};
-  const double eps = json_number(r, config, "rms_norm_eps", 1e-6, 0, 1);
+  const float eps = arch_eps(r, config, "rms_norm_eps", 1e-6f);
   deltaic_status status = arch_check_keys(r, config, known, NULL);
   if (!status) status = arch_read_ends(r, config, checkpoint, names, 0, eps, out);
   if (status) return status;

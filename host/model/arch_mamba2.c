@@ -42,7 +42,7 @@ static struct mamba2_spec read_layer(struct json_reader *r, const json_t *object
   s.conv_bias = json_bool(r, object, "use_conv_bias", true);
   s.D_per_element = json_bool(r, object, "D_has_hdim", false);
   s.norm_place = read_norm_place(r, object);
-  s.norm_eps = (float)json_number(r, object, "norm_eps", 1e-5, 0, 1);
+  s.norm_eps = arch_eps(r, object, "norm_eps", 1e-5f);
   arch_choice(r, object, "hidden_act", activations);
   read_limits(r, object, &s);
   return s;
@@ -139,7 +139,7 @@ static const struct names names_mamba2 = {
 
 static deltaic_status read_mamba2(struct json_reader *r, const json_t *config, struct checkpoint *checkpoint,
                                   struct model_spec *out) {
-  deltaic_status status = arch_read_ends(r, config, checkpoint, &names_mamba2, 48, 1e-5, out);
+  deltaic_status status = arch_read_ends(r, config, checkpoint, &names_mamba2, 48, 1e-5f, out);
   for (uint32_t i = 0; !status && i < out->L; i++) status = arch_set_mamba2(r, config, checkpoint, i, out);
   return status;
 }

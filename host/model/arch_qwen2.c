@@ -46,9 +46,9 @@ static deltaic_status read_qwen2(struct json_reader *r, const json_t *config, st
   struct attention_spec spec = {0};
   if (json_present(config, "rope_scaling") || json_bool(r, config, "use_sliding_window", false))
     return fail(DELTAIC_UNSUPPORTED, "%s: rope_scaling and use_sliding_window are not supported", r->file);
-  deltaic_status status = arch_read_ends(r, config, checkpoint, &names, 32, 1e-6, out);
+  deltaic_status status = arch_read_ends(r, config, checkpoint, &names, 32, 1e-6f, out);
   if (status) return status;
-  out->norm_eps = out->ffn_norm_eps = (float)json_number(r, config, "rms_norm_eps", 1e-6, 0, 1);
+  out->norm_eps = out->ffn_norm_eps = arch_eps(r, config, "rms_norm_eps", 1e-6f);
   if (!json_object_get(config, "bos_token_id")) out->bos = -1;
   if (!json_object_get(config, "eos_token_id")) out->eos = -1;
   status = arch_read_mlp(r, config, checkpoint, out);

@@ -6,8 +6,10 @@
 
 deltaic_status imagined_create(struct backend *b, enum memory_kind kind, uint64_t bytes, const char *what,
                                struct buffer *out) {
-  (void)b;
   *out = (struct buffer){.bytes = bytes, .kind = kind};
+  if (bytes > b->max_buffer_bytes)
+    return fail(DELTAIC_OUT_OF_MEMORY, "%llu bytes for %s: a buffer on %s holds at most %llu",
+                (unsigned long long)bytes, what, b->info.name, (unsigned long long)b->max_buffer_bytes);
   if (kind == MEMORY_DEVICE) return DELTAIC_OK;
   out->mapped = bytes > SIZE_MAX - 1 ? NULL : calloc(1, (size_t)bytes + 1);
   return out->mapped ? DELTAIC_OK : fail_memory(what, bytes);
@@ -36,6 +38,11 @@ deltaic_status imagined_read(struct backend *b, struct buffer *from, uint64_t of
   return DELTAIC_OK;
 }
 
+deltaic_status imagined_read_parts(struct backend *b, const struct buffer_part *parts, size_t n) {
+  for (size_t i = 0; i < n; i++) imagined_read(b, parts[i].buffer, parts[i].offset, parts[i].data, parts[i].bytes);
+  return DELTAIC_OK;
+}
+
 deltaic_status imagined_zero(struct backend *b, struct buffer *buffer, uint64_t offset, uint64_t bytes) {
   (void)b, (void)buffer, (void)offset, (void)bytes;
   return DELTAIC_OK;
@@ -44,6 +51,26 @@ deltaic_status imagined_zero(struct backend *b, struct buffer *buffer, uint64_t 
 deltaic_status imagined_run(struct recorder *c) {
   (void)c;
   return DELTAIC_OK;
+}
+
+deltaic_counters imagined_counters(const struct recorder *c) {
+  (void)c;
+  return (deltaic_counters){0};
+}
+
+deltaic_status imagined_profile(struct recorder *c, bool on) {
+  (void)c, (void)on;
+  return DELTAIC_OK;
+}
+
+size_t imagined_times(struct recorder *c, deltaic_kernel_time *times, size_t capacity) {
+  (void)c, (void)times, (void)capacity;
+  return 0;
+}
+
+double imagined_compile_seconds(const struct backend *b) {
+  (void)b;
+  return 0;
 }
 
 void imagined_close(struct backend *b) { free(b); }

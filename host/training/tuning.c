@@ -3,6 +3,7 @@
 #include "device_handle.h"
 #include "option_structs.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -78,9 +79,11 @@ static deltaic_status read_options(struct deltaic_tune *tune, const deltaic_tune
   if (o->rank > 1 << 12 || !(o->alpha > 0 && isfinite(o->alpha)))
     return fail(DELTAIC_INVALID_ARGUMENT, "adapters of rank %u with alpha %g: the rank is 1 to 4096, alpha above 0",
                 o->rank, o->alpha);
-  if (!(o->beta1 > 0 && o->beta1 < 1) || !(o->beta2 > 0 && o->beta2 < 1) || !(o->eps > 0 && isfinite(o->eps)))
-    return fail(DELTAIC_INVALID_ARGUMENT, "AdamW with betas %g and %g and eps %g: betas are below 1, eps above 0",
-                o->beta1, o->beta2, o->eps);
+  // Devices take numbers below FLT_MIN for 0.
+  if (!(o->beta1 > 0 && o->beta1 < 1) || !(o->beta2 > 0 && o->beta2 < 1) || !(o->eps >= FLT_MIN && o->eps <= FLT_MAX))
+    return fail(DELTAIC_INVALID_ARGUMENT,
+                "AdamW with betas %g and %g and eps %g: betas are below 1, eps is %.3g to %.3g", o->beta1, o->beta2,
+                o->eps, (double)FLT_MIN, (double)FLT_MAX);
   if (!(o->decay >= 0 && o->decay <= 1e3) || !(o->clip > 0))
     return fail(DELTAIC_INVALID_ARGUMENT, "a decay of %g and a clip of %g: a decay is 0 to 1000, a clip above 0",
                 o->decay, o->clip);

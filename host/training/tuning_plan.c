@@ -30,6 +30,10 @@ void deltaic_tune_get_memory(const deltaic_tune *tune, deltaic_tune_memory *memo
 }
 
 // ---------------------------------------------------------------- an imagined step
+//
+// The host reads zeros from the imagined memory: losses and the gradient's norm are 0, which a step takes for finite.
+// Values that pass through the host become zeros, and what is computed of them is written nowhere. One size depends on
+// values: a matrix with some beyond f16's range has no copy in f16. The plan has room for it.
 
 struct shape {
   const char *path;
@@ -49,6 +53,7 @@ static deltaic_status step(deltaic_tune *tune, const struct shape *s) {
   return status;
 }
 
+// OUT_OF_MEMORY: a tensor of the step is too large for the device; *memory is what the step has by then.
 static deltaic_status imagine(const struct shape *s, const struct backend *of, deltaic_tune_memory *memory) {
   struct backend *on;
   deltaic_tune *tune = NULL;
@@ -56,7 +61,7 @@ static deltaic_status imagine(const struct shape *s, const struct backend *of, d
   if (status) return status;
   status = tuning_create(s->path, s->options, on, &tune);
   if (!status) status = step(tune, s);
-  if (!status) deltaic_tune_get_memory(tune, memory);
+  if (!status || status == DELTAIC_OUT_OF_MEMORY) deltaic_tune_get_memory(tune, memory);
   deltaic_tune_free(tune);
   on->functions->close(on);
   return status;
@@ -92,8 +97,9 @@ static void advise(struct shape s, const struct backend *of, deltaic_tune_memory
       s.rows /= 2;
     else
       s.length /= 2;
-    if (imagine(&s, of, &m)) return;
-    if (m.total > room) continue;
+    const deltaic_status status = imagine(&s, of, &m);
+    if (status && status != DELTAIC_OUT_OF_MEMORY) return;
+    if (status || m.total > room) continue;
     snprintf(text, capacity, "; a batch of %u text%s of %u tokens would take %s", s.rows, s.rows > 1 ? "s" : "",
              s.length, size_of(m.total).text);
     return;
@@ -102,20 +108,41 @@ static void advise(struct shape s, const struct backend *of, deltaic_tune_memory
            size_of(m.weights + m.gradients + m.moments + m.adapters + m.teacher).text);
 }
 
-static deltaic_status check_room(const struct shape *s, const struct backend *b, const deltaic_tune_memory *m) {
-  const uint64_t all = b->info.memory_bytes, left = b->functions->free_bytes(b); // 0: not known
+static uint64_t room_of(const struct backend *b) { // UINT64_MAX: not known
+  const uint64_t all = b->info.memory_bytes, left = b->functions->free_bytes(b);
   const uint64_t room = left && left < all ? left : all;
+  return room ? room : UINT64_MAX;
+}
+
+static struct size_text trained_size(const deltaic_tune_memory *m) {
+  return size_of(m->gradients + m->moments + m->adapters);
+}
+
+static deltaic_status check_room(const struct shape *s, const struct backend *b, const deltaic_tune_memory *m) {
+  const uint64_t room = room_of(b);
   char advice[160];
-  if (!room || m->total <= room) return DELTAIC_OK;
+  if (m->total <= room) return DELTAIC_OK;
   advise(*s, b, *m, room, advice, sizeof advice);
   return fail(
       DELTAIC_OUT_OF_MEMORY,
       "%s: training on %u text%s of %u tokens takes %s (weights %s, what is trained %s, the batch %s), and %s has "
       "%s free of %s%s",
       s->path, s->rows, s->rows > 1 ? "s" : "", s->length, size_of(m->total).text,
-      size_of(m->weights + m->teacher).text, size_of(m->gradients + m->moments + m->adapters).text,
-      size_of(m->streams + m->layer + m->states + m->scratch).text, b->info.name, size_of(room).text, size_of(all).text,
-      advice);
+      size_of(m->weights + m->teacher).text, trained_size(m).text,
+      size_of(m->streams + m->layer + m->states + m->scratch).text, b->info.name, size_of(room).text,
+      size_of(b->info.memory_bytes).text, advice);
+}
+
+// After imagine() found that a tensor is too large, which the last error says.
+static deltaic_status too_large(const struct shape *s, const struct backend *b, const deltaic_tune_memory *m) {
+  char reason[256], advice[160];
+  snprintf(reason, sizeof reason, "%s", deltaic_last_error());
+  advise(*s, b, *m, room_of(b), advice, sizeof advice);
+  return fail(
+      DELTAIC_OUT_OF_MEMORY,
+      "%s: training on %u text%s of %u tokens: %s (before it, weights take %s, what is trained %s, the batch %s)%s",
+      s->path, s->rows, s->rows > 1 ? "s" : "", s->length, reason, size_of(m->weights + m->teacher).text,
+      trained_size(m).text, size_of(m->streams + m->layer + m->states + m->scratch).text, advice);
 }
 
 deltaic_status deltaic_tune_plan(const char *path, const deltaic_tune_options *options, uint32_t rows, uint32_t length,
@@ -133,7 +160,10 @@ deltaic_status deltaic_tune_plan(const char *path, const deltaic_tune_options *o
   const struct shape s = {path, &o, rows, length};
   const struct backend *on = o.device ? o.device->backend : cpu;
   status = imagine(&s, on, memory);
-  if (!status) status = check_room(&s, on, memory);
+  if (!status)
+    status = check_room(&s, on, memory);
+  else if (status == DELTAIC_OUT_OF_MEMORY && memory->total)
+    status = too_large(&s, on, memory);
   if (cpu) cpu->functions->close(cpu);
   return status;
 }

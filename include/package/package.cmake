@@ -20,8 +20,8 @@ install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/deltaic RENAME co
 
 set(CPACK_SOURCE_GENERATOR TXZ)
 set(CPACK_SOURCE_PACKAGE_FILE_NAME deltaic-${PROJECT_VERSION})
-# Without git, builds, caches and other folders whose name begins with .c, but with .ci.
-set(CPACK_SOURCE_IGNORE_FILES __pycache__ "^${TOP}/\\\\.(git|c[^il])[^/]*/" "^${TOP}/build" "^${CMAKE_CURRENT_BINARY_DIR}/")
+# Without git (in a worktree a file), builds, caches and other folders whose name begins with .c, but with .ci.
+set(CPACK_SOURCE_IGNORE_FILES __pycache__ "^${TOP}/\\\\.git$" "^${TOP}/\\\\.(git|c[^il])[^/]*/" "^${TOP}/build" "^${CMAKE_CURRENT_BINARY_DIR}/")
 set(CPACK_SOURCE_STRIP_FILES OFF)
 set(spirv ${SPV})
 if(DELTAIC_SPIRV)

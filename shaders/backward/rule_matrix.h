@@ -9,6 +9,7 @@
 //   rule_matrix_states   forward again: S before each block; V' replaces V
 //   rule_matrix_reverse  from last to first: Z, and the gradient dS of the state after each block
 //   rule_matrix_grads    for all blocks at once: gradients of q, k, v, beta and g
+//   rule_matrix_small    the gradient of beta where it is below RULE_MATRIX_SMALL_BETA
 // V' and Z of a step do not depend on where chunks begin: V' is beta (v - S~^T k), and Z the gradient of v. So the
 // kernels that walk over chunks take short ones, and the last one takes long ones.
 //
@@ -52,6 +53,12 @@
 #define RULE_MATRIX_GRADS_DBETA 5 // (T, N * Hv) inout, f32
 #define RULE_MATRIX_GRADS_DG 6    // (T, Hv) inout, f32; gated
 #define RULE_MATRIX_GRADS_BINDINGS 7
+// rule_matrix_small
+#define RULE_MATRIX_SMALL_BETA 1e-3 // |beta| below which V' and Z, in f16, lose digits
+#define RULE_MATRIX_SMALL_GATES 3   // in, f32
+#define RULE_MATRIX_SMALL_QKV 4     // (T, (1 + N) H Dk + N Hv Dv) in, f32
+#define RULE_MATRIX_SMALL_DBETA 5   // (T, N * Hv) inout, f32
+#define RULE_MATRIX_SMALL_BINDINGS 6
 
 #define RULE_MATRIX_SPEC_LANES 0
 #define RULE_MATRIX_SPEC_BLOCK 1 // a multiple of RULE_MATRIX_CHUNK
@@ -59,6 +66,7 @@
 #define RULE_MATRIX_GATES_SPECS 3
 #define RULE_MATRIX_SPEC_DK 3
 #define RULE_MATRIX_SPEC_DV 4
+#define RULE_MATRIX_SMALL_SPECS 5
 #define RULE_MATRIX_SPEC_UNIT 5 // of pack: 4 or 1, divides every offset and stride
 #define RULE_MATRIX_PACK_SPECS 6
 #define RULE_MATRIX_SPEC_SUBGROUP 5 // of the others; divides LANES

@@ -164,7 +164,8 @@ void add_gates(uint head) {
     const uint t = (step0 + r) / N, m = (step0 + r) % N;
     if (t >= seq.T) break;
     const float beta = betas[r];
-    const float d = abs(beta) < 1e-18 ? 0.0 : by * diagonal[r] / (beta * beta);
+    // Small ones are rule_matrix_small's.
+    const float d = abs(beta) < RULE_MATRIX_SMALL_BETA ? 0.0 : by * diagonal[r] / (beta * beta);
     dbeta[(seq.row + t) * args.beta_stride + m * args.Hv + head] += d;
     if (GATED == 0 || m > 0) continue;
     float sum = 0.0;

@@ -60,6 +60,21 @@ uint row_of(uint job) {
   return i;
 }
 
+// Adds the products of slab 0, and of the one at `from`, with slab 1, for the subgroup's tiles. A macro, since a
+// function's matrices would be copies.
+#define MULTIPLY_SLABS(one, other, from)                                                                               \
+  [[unroll]] for (uint y = 0; y < SLAB / TILE; y++)                                                                    \
+    [[unroll]] for (uint n = 0; n < JOBS_EACH; n++) {                                                                  \
+      LEFT a, b;                                                                                                       \
+      RIGHT c;                                                                                                         \
+      const uint i = is[n] * TILE * S_PITCH + y * T8;                                                                  \
+      coopMatLoad(a, pool, i, S_PITCH, BY_ROWS);                                                                       \
+      coopMatLoad(b, pool, from + i, S_PITCH, BY_ROWS);                                                                \
+      coopMatLoad(c, pool, S_ROWS + js[n] * TILE * S_PITCH + y * T8, S_PITCH, BY_COLUMNS);                             \
+      one[n] = coopMatMulAdd(a, c, one[n]);                                                                            \
+      other[n] = coopMatMulAdd(b, c, other[n]);                                                                        \
+    }
+
 // F, M, the diagonal of Z V'^T, and X. No matrix depends on a condition, for NVIDIA's compiler would keep it in local
 // memory. factor: from the block's factor of dO to the sequence's.
 void make_pairs(float factor) {
@@ -74,17 +89,7 @@ void make_pairs(float factor) {
   fetch_values(0);
   for (uint x = 0; x < DV / SLAB; x++) {
     put_values(x);
-    [[unroll]] for (uint y = 0; y < SLAB / TILE; y++)
-      [[unroll]] for (uint n = 0; n < JOBS_EACH; n++) {
-        LEFT o, z;
-        RIGHT v;
-        const uint i = is[n] * TILE * S_PITCH + y * T8;
-        coopMatLoad(o, pool, i, S_PITCH, BY_ROWS);
-        coopMatLoad(z, pool, 2 * S_ROWS + i, S_PITCH, BY_ROWS);
-        coopMatLoad(v, pool, S_ROWS + js[n] * TILE * S_PITCH + y * T8, S_PITCH, BY_COLUMNS);
-        B[n] = coopMatMulAdd(o, v, B[n]);
-        Z[n] = coopMatMulAdd(z, v, Z[n]);
-      }
+    MULTIPLY_SLABS(B, Z, 2 * S_ROWS)
   }
   SUM KK[JOBS_EACH];
   if (GATED != 0) {
@@ -92,17 +97,7 @@ void make_pairs(float factor) {
     fetch_keys(0);
     for (uint x = 0; x < DK / SLAB; x++) {
       put_keys(x);
-      [[unroll]] for (uint y = 0; y < SLAB / TILE; y++)
-        [[unroll]] for (uint n = 0; n < JOBS_EACH; n++) {
-          LEFT q, k;
-          RIGHT other;
-          const uint i = is[n] * TILE * S_PITCH + y * T8;
-          coopMatLoad(q, pool, i, S_PITCH, BY_ROWS);
-          coopMatLoad(k, pool, S_ROWS + i, S_PITCH, BY_ROWS);
-          coopMatLoad(other, pool, S_ROWS + js[n] * TILE * S_PITCH + y * T8, S_PITCH, BY_COLUMNS);
-          X[n] = coopMatMulAdd(q, other, X[n]);
-          KK[n] = coopMatMulAdd(k, other, KK[n]);
-        }
+      MULTIPLY_SLABS(X, KK, S_ROWS)
     }
   }
   barrier();

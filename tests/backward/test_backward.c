@@ -259,6 +259,8 @@ static void rules_on_matrices_match(deltaic_device *device) {
 }
 
 enum { TEXTS = 3, MADE_T = 58 };
+enum { SMALL_BETAS = 8 };
+static const float *small_betas; // factors of beta, in turn; NULL: 1
 
 // A call with states before and gradients after it. Gradients of o come near f16's largest number, as they do before an
 // output norm, and those of a head's are far smaller. The keys of some tokens repeat.
@@ -295,6 +297,7 @@ static struct setup *made_rule(struct backend *on, const struct delta_args *a, s
         const float x = (float)(int32_t)seed * 0x1p-31f;
         f32_row(&all[i].t, r)[c] = all[i].centre + all[i].range * x;
         if (i == 3) f32_row(&all[i].t, r)[c] *= c < a->Dv ? x * x : 1e-6f;
+        if (i == 1 && small_betas) f32_row(&all[i].t, r)[c] *= small_betas[(r + c) % SMALL_BETAS];
         if (i == 0 && c < values_at) f32_row(&all[i].t, r)[c] *= 1.7f / sqrtf((float)a->Dk);
         if (i == 0 && c >= none_at && c < values_at && r % 9 == 4)
           f32_row(&all[i].t, r)[c] = f32_row(&all[i].t, r - 1)[c];
@@ -316,10 +319,32 @@ static void compare_with(const char *name, struct tensor got, struct tensor want
   assert_true(sqrt(error) <= 2e-3 * sqrt(norm));
 }
 
-// Heads that fill no tile, texts that fill no block, value heads that share keys, states, and gradients of any size. The
-// last one is of a card with few registers, whose subgroups share the steps of a block.
-static void made_rules_on_matrices_match_their_twin(deltaic_device *device) {
-  if (!on_matrices(device)) return;
+// A rule as it was made on a device, or on its twin.
+struct made {
+  struct setup *s;
+  struct delta_rule rule;
+};
+
+static void compare_all(const struct delta_args *a, const struct made *got, const struct made *want) {
+  const uint32_t keys = a->H * a->Dk, v_at = keys * (1 + a->n);
+  const struct tensor dqkv = gradient(got->s, got->rule.qkv), dqkv_twin = gradient(want->s, want->rule.qkv);
+  compare_with("dq", dqkv, dqkv_twin, 0, keys);
+  compare_with("dk", dqkv, dqkv_twin, keys, a->n * keys);
+  for (uint32_t h = 0; h < a->n * a->Hv; h++) compare_with("dv", dqkv, dqkv_twin, v_at + h * a->Dv, a->Dv);
+  compare_with("dbeta", gradient(got->s, got->rule.beta), gradient(want->s, want->rule.beta), 0, a->n * a->Hv);
+  compare_with("dg", gradient(got->s, got->rule.g), gradient(want->s, want->rule.g), 0, a->Hv);
+  compare_with("dstate", gradient(got->s, got->rule.state), gradient(want->s, want->rule.state), 0,
+               want->rule.state.cols);
+}
+
+static void compare_betas(const struct delta_args *a, const struct made *got, const struct made *want) {
+  for (uint32_t h = 0; h < a->n * a->Hv; h++)
+    compare_with("dbeta", gradient(got->s, got->rule.beta), gradient(want->s, want->rule.beta), h, 1);
+}
+
+// The last rule is of a card with few registers, whose subgroups share the steps of a block.
+static void compare_made(deltaic_device *device,
+                         void (*look)(const struct delta_args *a, const struct made *got, const struct made *want)) {
   struct backend *cpu;
   assert_ok(backend_open_cpu(1, &cpu));
   struct plan *plan = &vulkan_device(device->backend)->plan;
@@ -328,27 +353,34 @@ static void made_rules_on_matrices_match_their_twin(deltaic_device *device) {
     plan->matrix_sums = i == 3 ? 4 : sums;
     const struct delta_args a = {
         .H = 2, .Hv = 4, .Dk = 11, .Dv = 21, .n = i == 2 ? 2 : 1, .r = 1, .scale = 0.3f, .gated = i != 1};
-    struct delta_rule rule, twin;
+    struct made got, want;
     matrices = MATRICES_NONE;
-    struct setup *want = made_rule(cpu, &a, &twin);
+    want.s = made_rule(cpu, &a, &want.rule);
     matrices = i == 0 ? MATRICES_PLAIN : MATRICES_BEST;
-    struct setup *got = made_rule(device->backend, &a, &rule);
-    const uint32_t keys = a.H * a.Dk, v_at = keys * (1 + a.n);
-    const struct tensor dqkv = gradient(got, rule.qkv), dqkv_twin = gradient(want, twin.qkv);
-    compare_with("dq", dqkv, dqkv_twin, 0, keys);
-    compare_with("dk", dqkv, dqkv_twin, keys, a.n * keys);
-    for (uint32_t h = 0; h < a.n * a.Hv; h++) compare_with("dv", dqkv, dqkv_twin, v_at + h * a.Dv, a.Dv);
-    compare_with("dbeta", gradient(got, rule.beta), gradient(want, twin.beta), 0, a.n * a.Hv);
-    compare_with("dg", gradient(got, rule.g), gradient(want, twin.g), 0, a.Hv);
-    compare_with("dstate", gradient(got, rule.state), gradient(want, twin.state), 0, rule.state.cols);
+    got.s = made_rule(device->backend, &a, &got.rule);
+    look(&a, &got, &want);
     backend = cpu;
-    free_setup(want);
+    free_setup(want.s);
     backend = device->backend;
-    free_setup(got);
+    free_setup(got.s);
   }
   plan->matrix_sums = sums;
   matrices = MATRICES_NONE;
   cpu->functions->close(cpu);
+}
+
+// Heads that fill no tile, texts that fill no block, value heads that share keys, states, and gradients of any size.
+static void made_rules_on_matrices_match_their_twin(deltaic_device *device) {
+  if (on_matrices(device)) compare_made(device, compare_all);
+}
+
+// V' and Z have the factor beta, and the gradient of beta has not.
+static void small_betas_on_matrices_match_their_twin(deltaic_device *device) {
+  static const float factors[SMALL_BETAS] = {1, 1e-2f, 1e-3f, 1e-4f, 1e-5f, 1e-6f, 1e-8f, 0};
+  if (!on_matrices(device)) return;
+  small_betas = factors;
+  compare_made(device, compare_betas);
+  small_betas = NULL;
 }
 
 static void mamba2_matches(deltaic_device *device) {
@@ -567,6 +599,7 @@ int main(void) {
       device_test(rules_match),
       device_test(rules_on_matrices_match),
       device_test(made_rules_on_matrices_match_their_twin),
+      device_test(small_betas_on_matrices_match_their_twin),
       device_test(mamba2_matches),
       device_test(convolution_matches),
       device_test(a_short_call_passes_the_gradient_of_its_history),

@@ -3,7 +3,7 @@
 //
 // DELTAIC_REFERENCE names a folder with reference/grad/train and the checkpoints.
 #include "device_handle.h"
-#include "trainer.h"
+#include "trainer_items.h"
 
 #include <math.h>
 
@@ -175,6 +175,64 @@ static void a_gradient_that_is_not_finite_changes_nothing(void **state) {
   assert_ok(trainer_read(t, 1, TRAINED_P, p[1]));
   assert_memory_equal(p[0], p[1], trainer_at(t, 1)->n * sizeof(float));
   trainer_close(t);
+}
+
+// ---------------------------------------------------------------- a step that fails
+
+static int reads_left; // until one fails
+static const struct backend_functions *real;
+
+static deltaic_status read_or_fail(struct backend *b, struct buffer *from, uint64_t offset, void *data,
+                                   uint64_t bytes) {
+  if (reads_left-- > 0) return real->buffer_read(b, from, offset, data, bytes);
+  return fail_memory("a read", bytes);
+}
+
+static enum training all_masks(void *user, const struct file_tensor *t) {
+  return t->used && strstr(t->name, "M_org") ? TRAIN_WHOLE : TRAIN_NOT;
+}
+
+// Masks pass through the host: the gradient is read before the update, the new values after it.
+static void a_model_that_is_half_updated_is_refused(void **state) {
+  enum { T = 20 };
+  static const char text[] = "the model was left half updated by what failed before: go on from a saved state";
+  const struct trainer_options o = {.rank = 1, .alpha = 1, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .clip = 1};
+  int32_t tokens[T + 1];
+  for (int i = 0; i <= T; i++) tokens[i] = 3 + i;
+  const struct learner_batch batch = {tokens, 1, T, NULL};
+  bool before = false, after = false;
+  for (int reads = 0; !after || reads_left <= 0; reads++) {
+    struct trainer *t;
+    struct learner_loss loss;
+    struct backend_functions functions;
+    double norm;
+    float p[256];
+    assert_ok(trainer_open(TESTS_DIR "/vectors/models/tiny_hh_delta_static", NULL, 1, all_masks, NULL, &o, &t));
+    assert_true(trainer_at(t, 0)->n <= sizeof p / sizeof *p);
+    struct backend *b = learner_backend(trainer_learner(t));
+    assert_ok(learner_add(trainer_learner(t), &batch, NULL, 1, &loss));
+    functions = *(real = b->functions);
+    functions.buffer_read = read_or_fail;
+    b->functions = &functions;
+    reads_left = reads;
+    const deltaic_status status = trainer_step(t, 1e-3, &norm);
+    b->functions = real;
+    assert_int_equal(trainer_steps(t), !status);
+    const deltaic_status next = trainer_read(t, 0, TRAINED_P, p);
+    if (status && next) {
+      after = true;
+      assert_int_equal(status, DELTAIC_OUT_OF_MEMORY);
+      assert_int_equal(next, DELTAIC_OUT_OF_MEMORY);
+      assert_string_equal(deltaic_last_error(), text);
+      assert_int_equal(trainer_step(t, 1e-3, &norm), DELTAIC_OUT_OF_MEMORY);
+      assert_string_equal(deltaic_last_error(), text);
+      assert_int_equal(trainer_values(t, 0, p), DELTAIC_OUT_OF_MEMORY);
+    } else if (status)
+      before = true;
+    trainer_close(t);
+    if (!status) break;
+  }
+  assert_true(before && after);
 }
 
 // ---------------------------------------------------------------- a step of every tensor
@@ -381,13 +439,71 @@ static void nothing_to_train_is_refused(void **state) {
   assert_null(t);
 }
 
+// ---------------------------------------------------------------- large tensors, without their memory
+
+struct pieces {
+  uint64_t end; // of those so far
+  uint32_t count;
+};
+
+static void see_piece(void *user, const struct strip *s) {
+  struct pieces *p = user;
+  assert_int_equal(s->first, p->end);
+  assert_int_equal(s->p.at, s->first);
+  assert_int_equal(s->g.at, s->first);
+  assert_int_equal(s->m.at, s->first);
+  assert_true((uint64_t)s->rows * s->cols <= WALK_SPAN);
+  p->end += (uint64_t)s->rows * s->cols;
+  p->count++;
+}
+
+// A tensor that passes through the host is one row.
+static void a_row_of_any_length_is_cut_into_pieces_that_every_device_binds(void **state) {
+  for (uint32_t n = 1; n < 4000000000u; n = n * 3 + 1) {
+    struct buffer b = {0};
+    const struct tensor all = {.dtype = DTYPE_F32, .rows = 1, .cols = n, .stride = n, .buffer = &b};
+    struct learner_place place = {0, 1, n, grid_at(all, 0, n), grid_at(all, 0, n), 0};
+    const struct item x = {.x = {.n = n},
+                           .values_count = n,
+                           .places = &place,
+                           .count = 1,
+                           .passes = true,
+                           .p = all,
+                           .m = all,
+                           .v = all,
+                           .gradient = all};
+    struct pieces p = {0, 0};
+    item_strips(&x, see_piece, &p);
+    assert_int_equal(p.end, n);
+    assert_true(p.count <= 1 + n / (WALK_SPAN / 2));
+    if (n > UINT32_MAX / 3 - 1) break;
+  }
+}
+
+// The products of LoRA take some rows at once, however long these are.
+static void a_matrix_of_any_width_has_pieces_of_rows(void **state) {
+  for (uint64_t cols = 1; cols < 1 << 30; cols *= 7) {
+    const struct item x = {.x = {.lora = true, .rows = 1000, .cols = cols}};
+    uint32_t first = 0;
+    for (uint32_t n; first < 1000; first += n) {
+      n = item_piece(&x, first);
+      assert_true(n > 0 && (n % LORA_ROWS == 0 || first + n == 1000));
+      assert_true(n <= LORA_ROWS || n * cols <= WALK_SPAN);
+    }
+    assert_int_equal(first, 1000);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       device_test(steps_match),
       device_test(every_tensor_takes_its_step),
       device_test(what_is_read_and_written_goes_on_with_the_same_bits),
       cmocka_unit_test(a_gradient_that_is_not_finite_changes_nothing),
+      cmocka_unit_test(a_model_that_is_half_updated_is_refused),
       cmocka_unit_test(nothing_to_train_is_refused),
+      cmocka_unit_test(a_row_of_any_length_is_cut_into_pieces_that_every_device_binds),
+      cmocka_unit_test(a_matrix_of_any_width_has_pieces_of_rows),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

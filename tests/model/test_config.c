@@ -93,6 +93,15 @@ static void names_of_activations_are_fla_s(void **state) {
   }
 }
 
+// A device may take such numbers for 0.
+static void an_eps_that_is_no_normal_number_is_refused(void **state) {
+  refuses(DELTA ",'norm_eps':1e-40}", NULL, DELTAIC_UNSUPPORTED, "norm_eps is 1e-40: devices take what is below");
+  refuses("{'model_type':'mamba2','norm_eps':1e-39}", NULL, DELTAIC_UNSUPPORTED, "norm_eps is 1e-39");
+  struct model_spec m = reads(DELTA ",'norm_eps':0}", NULL);
+  assert_true(m.norm_eps == 0);
+  model_spec_free(&m);
+}
+
 static void gated_deltanet_reads_every_option(void **state) {
   struct model_spec m = reads(GATED ",'num_v_heads':6,'expand_v':1.5,'use_gate':false,'allow_neg_eigval':true,"
                                     "'use_short_conv':false,'qk_norm':'sum','qk_activation':'relu'}",
@@ -462,6 +471,7 @@ int main(void) {
       cmocka_unit_test(mlp_width_is_rounded_up_to_256),
       cmocka_unit_test(delta_net_reads_every_option),
       cmocka_unit_test(names_of_activations_are_fla_s),
+      cmocka_unit_test(an_eps_that_is_no_normal_number_is_refused),
       cmocka_unit_test(gated_deltanet_reads_every_option),
       cmocka_unit_test(gated_deltaproduct_has_fla_s_defaults),
       cmocka_unit_test(gated_deltaproduct_reads_every_option),

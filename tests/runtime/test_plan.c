@@ -983,6 +983,10 @@ static void the_least_device_gets_a_valid_plan(void **state) {
   const struct plan_rules rules = rules_of(&c);
   assert_in_range(plan_matmul_lanes(&products.tile), 1, 128);
   assert_in_range(plan_matmul_shared_bytes(&products.tile), 1, 16384);
+  // 16 KiB have room for the sums of two slices, but for half the numbers of a step.
+  tile_is_possible(&products.few);
+  assert_true(products.few.slices == 2 && products.few.tile_k == 32 && plan_matmul_lanes(&products.few) == 128);
+  assert_in_range(plan_matmul_shared_bytes(&products.few), 1, 16384);
   struct plan_delta d;
   assert_true(plan_delta(&rules, 64, 64, 1, &d));
   assert_in_range(plan_scan_shared_bytes(&d, 64, 1), 1, 16384);

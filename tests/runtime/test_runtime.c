@@ -311,6 +311,94 @@ static void compiled_pipelines_are_kept_on_disk(void **state) {
   assert_int_equal(rmdir(dir), 0); // no temporary file was left
 }
 
+// A driver whose caches hold a letter for each pipeline. Mesa's lavapipe keeps nothing in its own.
+struct letters {
+  char text[8];
+};
+
+static PFN_vkCreateComputePipelines real_pipelines;
+static char next_letter;
+
+static struct letters *letters_of(VkPipelineCache cache) { return (struct letters *)(uintptr_t)cache; }
+
+static void add_letter(struct letters *to, char c) {
+  if (!memchr(to->text, c, sizeof to->text)) to->text[strlen(to->text)] = c;
+}
+
+static VKAPI_ATTR VkResult VKAPI_CALL letters_create(VkDevice device, const VkPipelineCacheCreateInfo *info,
+                                                     const VkAllocationCallbacks *none, VkPipelineCache *out) {
+  struct letters *made = calloc(1, sizeof *made);
+  memcpy(made->text, info->pInitialData ? info->pInitialData : "", info->initialDataSize);
+  *out = (VkPipelineCache)(uintptr_t)made;
+  return VK_SUCCESS;
+}
+
+static VKAPI_ATTR void VKAPI_CALL letters_destroy(VkDevice device, VkPipelineCache cache,
+                                                  const VkAllocationCallbacks *none) {
+  free(letters_of(cache));
+}
+
+static VKAPI_ATTR VkResult VKAPI_CALL letters_read(VkDevice device, VkPipelineCache cache, size_t *bytes, void *out) {
+  *bytes = strlen(letters_of(cache)->text);
+  if (out) memcpy(out, letters_of(cache)->text, *bytes);
+  return VK_SUCCESS;
+}
+
+static VKAPI_ATTR VkResult VKAPI_CALL letters_merge(VkDevice device, VkPipelineCache to, uint32_t n,
+                                                    const VkPipelineCache *from) {
+  for (uint32_t i = 0; i < n; i++)
+    for (const char *c = letters_of(from[i])->text; *c; c++) add_letter(letters_of(to), *c);
+  return VK_SUCCESS;
+}
+
+static VKAPI_ATTR VkResult VKAPI_CALL letters_compile(VkDevice device, VkPipelineCache cache, uint32_t n,
+                                                      const VkComputePipelineCreateInfo *infos,
+                                                      const VkAllocationCallbacks *none, VkPipeline *out) {
+  add_letter(letters_of(cache), next_letter);
+  return real_pipelines(device, VK_NULL_HANDLE, n, infos, none, out);
+}
+
+static struct device *open_with_letters(struct instance *instance, const char *dir) {
+  struct device *device = open_device(instance, NULL);
+  pipelines_free(device);
+  real_pipelines = device->vk.vkCreateComputePipelines;
+  device->vk.vkCreateComputePipelines = letters_compile;
+  device->vk.vkCreatePipelineCache = letters_create;
+  device->vk.vkDestroyPipelineCache = letters_destroy;
+  device->vk.vkGetPipelineCacheData = letters_read;
+  device->vk.vkMergePipelineCaches = letters_merge;
+  ok(pipelines_create(device, dir));
+  return device;
+}
+
+static void close_with_letter(struct device *device, char letter) {
+  next_letter = letter;
+  add_kernel(device);
+  device_close(device);
+}
+
+// As the device on which choices are timed closes before the caller's.
+static void pipelines_that_another_device_saved_meanwhile_are_kept(void **state) {
+  struct fixture *f = *state;
+  const struct device_caps *caps = &f->device->caps;
+  char dir[] = "test_runtime.XXXXXX";
+  void *data;
+  size_t bytes;
+  assert_non_null(mkdtemp(dir));
+  char *path = cache_path(dir, caps, "pipelines");
+  close_with_letter(open_with_letters(&f->instance, dir), 'a');
+  struct device *first = open_with_letters(&f->instance, dir), *second = open_with_letters(&f->instance, dir);
+  close_with_letter(second, 'b');
+  close_with_letter(first, 'c');
+  cache_load(path, caps, &data, &bytes);
+  assert_int_equal(bytes, 3);
+  assert_memory_equal(data, "acb", 3);
+  free(data);
+  unlink(path);
+  free(path);
+  assert_int_equal(rmdir(dir), 0);
+}
+
 static void a_cache_that_cannot_be_written_is_no_failure(void **state) {
   struct fixture *f = *state;
   compile_and_close(&f->instance, "/proc/no/such/folder");
@@ -443,6 +531,7 @@ static int run_on_device(void) {
       ON_DEVICE(shared_memory_beyond_the_limit_is_refused),
       ON_DEVICE(threads_asking_for_a_kernel_get_the_same),
       ON_DEVICE(compiled_pipelines_are_kept_on_disk),
+      ON_DEVICE(pipelines_that_another_device_saved_meanwhile_are_kept),
       ON_DEVICE(a_cache_that_cannot_be_written_is_no_failure),
       ON_DEVICE(instances_do_not_disturb_each_other),
       ON_DEVICE(a_driver_tells_what_is_free),

@@ -380,6 +380,7 @@ static void what_cannot_be_trained_is_refused(void **state) {
   refuse(MODEL, (deltaic_tune_options){.adapt = "", .whole = ""}, "has no tensors of the kinds that are trained");
   refuse(MODEL, (deltaic_tune_options){.rank = 5000}, "rank 5000");
   refuse(MODEL, (deltaic_tune_options){.beta2 = 1}, "betas are below 1");
+  refuse(MODEL, (deltaic_tune_options){.eps = 1e-39}, "and eps 1e-39: betas are below 1, eps is 1.18e-38 to 3.4e+38");
   refuse(MODEL, (deltaic_tune_options){.decay = -1}, "a decay of -1");
   refuse(MODEL, (deltaic_tune_options){.temperature = NAN}, "both must be above 0");
   refuse(MODEL, (deltaic_tune_options){.teacher = "no/such"}, "no/such");

@@ -186,9 +186,49 @@ static void sixteen_gigabytes_are_enough_for_lora(void **state) {
   }
 }
 
+// A batch for which a layer's values have no room in one buffer.
+static void a_batch_that_no_buffer_holds_is_refused_with_what_would_fit(void **state) {
+  struct vulkan_backend b = {0};
+  struct device d = {0};
+  deltaic_device device = {.backend = &b.base};
+  deltaic_tune_memory m;
+  fake(&b, &d, &caps_intel_integrated, 16000000000);
+  const deltaic_tune_options o = {.size = sizeof o, .device = &device};
+  const deltaic_status status = deltaic_tune_plan(place("large"), &o, 4, 8192, &m);
+  print_message("%s\n", deltaic_last_error());
+  assert_int_equal(status, DELTAIC_OUT_OF_MEMORY);
+  assert_non_null(strstr(deltaic_last_error(), "training on 4 texts of 8192 tokens: "));
+  assert_non_null(strstr(deltaic_last_error(), "weights take 5.1 GiB, what is trained 2.4 GiB"));
+  assert_non_null(strstr(deltaic_last_error(), "; a batch of "));
+  assert_true(m.weights > 5000000000 && m.total >= m.weights + m.moments);
+}
+
+// Whoever calls one finds all functions but that which imagines.
+static void imagined_backends_have_every_function(void **state) {
+  struct vulkan_backend b = {0};
+  struct device d = {0};
+  struct backend *real, *on[2];
+  fake(&b, &d, &caps_h200, 16000000000);
+  assert_ok(backend_open_cpu(1, &real));
+  assert_ok(real->functions->imagine(real, &on[0]));
+  assert_ok(vulkan_imagine(&b.base, &on[1]));
+  for (int i = 0; i < 2; i++) {
+    struct backend_functions f = *on[i]->functions;
+    f.imagine = real->functions->imagine;
+    for (size_t k = 0; k < sizeof f / sizeof(void (*)(void)); k++) {
+      static const char none[sizeof(void (*)(void))];
+      assert_memory_not_equal((const char *)&f + k * sizeof none, none, sizeof none);
+    }
+    on[i]->functions->close(on[i]);
+  }
+  real->functions->close(real);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {device_test(a_step_takes_the_planned_memory),
                                      cmocka_unit_test(defaults_can_be_planned),
-                                     cmocka_unit_test(sixteen_gigabytes_are_enough_for_lora)};
+                                     cmocka_unit_test(sixteen_gigabytes_are_enough_for_lora),
+                                     cmocka_unit_test(a_batch_that_no_buffer_holds_is_refused_with_what_would_fit),
+                                     cmocka_unit_test(imagined_backends_have_every_function)};
   return cmocka_run_group_tests(tests, begin, end);
 }

@@ -7,9 +7,8 @@
 //             dy_b = -beta sum_a M_ab du_a,  dk_b = dS_b u_b + S~_b dy_b,  dS_b += k_b^T dy_b
 //             dg = sum dS S~,  dS <- e^g dS                                          (the token's first step)
 //
-// S~ cannot be computed backwards, since a step may be singular. About sqrt(steps) states are kept, and the steps
-// between two of them are run again with their states.
-#include "backward_cpu.h"
+// S~ cannot be computed backwards, so states are kept.
+#include "backward_steps.h"
 
 struct rule_call {
   struct delta_rule o;
@@ -17,7 +16,8 @@ struct rule_call {
   float *dM;            // (T, Hv * r * r)
   float *room;          // of all workers
   uint64_t room_floats; // of one
-  uint32_t r, kept;     // blocks; steps between two states that are kept
+  struct back_steps steps;
+  uint32_t r; // blocks
 };
 
 // One value head of a sequence.
@@ -25,9 +25,8 @@ struct head {
   const struct rule_call *v;
   const struct sequence *q;
   uint32_t key, value;
-  float *S, *dS;       // (Dk, Dv)
-  float *kept, *steps; // (steps / kept, Dk, Dv), (kept, Dk, Dv): S~ of a run of steps
-  float *y, *e, *du;   // (r, Dv) each
+  float *S, *dS;     // (Dk, Dv)
+  float *y, *e, *du; // (r, Dv) each
   float M[HH_MOST * HH_MOST];
 };
 
@@ -158,46 +157,36 @@ CPU_CLONES static void step_back(const struct head *h, const struct step *p, con
   if (v->o.a.gated && !p->m) f32_row(&v->dg, p->row)[h->value] += (float)dg;
 }
 
+static void forward(void *head, uint32_t s, float *kept) {
+  struct head *h = head;
+  const struct step p = step_at(h, s);
+  step_forward(h, &p, kept);
+}
+
+static void back(void *head, uint32_t s, float *S) {
+  struct head *h = head;
+  const struct step p = step_at(h, s);
+  step_back(h, &p, S);
+}
+
 static void head_back(struct head *h) {
   const struct rule_call *v = h->v;
-  const uint32_t steps = h->q->T * v->o.a.n;
-  const uint64_t size = (uint64_t)v->o.a.Dk * v->o.a.Dv, at = h->value * size;
-  if (v->before.buffer)
-    memcpy(h->S, f32_row(&v->before, h->q->slot) + at, size * sizeof(float));
-  else
-    memset(h->S, 0, size * sizeof(float));
+  const uint64_t at = h->value * v->steps.size;
+  const float *start = v->before.buffer ? f32_row(&v->before, h->q->slot) + at : NULL;
   h->dS = f32_row(&v->dstate, h->q->slot) + at;
-  for (uint32_t s = 0; s < steps; s++) {
-    if (s % v->kept == 0) memcpy(h->kept + s / v->kept * size, h->S, size * sizeof(float));
-    const struct step p = step_at(h, s);
-    step_forward(h, &p, NULL);
-  }
-  for (uint32_t end = steps; end > 0;) {
-    const uint32_t first = (end - 1) / v->kept * v->kept;
-    memcpy(h->S, h->kept + first / v->kept * size, size * sizeof(float));
-    for (uint32_t s = first; s < end; s++) {
-      const struct step p = step_at(h, s);
-      step_forward(h, &p, h->steps + (s - first) * size);
-    }
-    for (; end > first; end--) {
-      const struct step p = step_at(h, end - 1);
-      step_back(h, &p, h->steps + (end - 1 - first) * size);
-    }
-  }
+  back_steps(&v->steps, h->S, start, h->q->T * v->o.a.n, h, forward, back);
 }
 
 // One sequence and key head, with all value heads that use it: no other task adds to its dq and dk.
 static void key_head(void *context, uint64_t index, uint32_t worker) {
   const struct rule_call *v = context;
   const struct delta_args *a = &v->o.a;
-  const uint64_t size = (uint64_t)a->Dk * a->Dv, errors = (uint64_t)v->r * a->Dv;
+  const uint64_t errors = (uint64_t)v->r * a->Dv;
   struct head h = {.v = v, .key = (uint32_t)(index % a->H), .S = v->room + worker * v->room_floats};
   h.q = walk_sequence(&v->o.sequences, (uint32_t)(index / a->H));
-  h.steps = h.S + size;
-  h.y = h.steps + v->kept * size;
+  h.y = h.S + v->steps.floats;
   h.e = h.y + errors;
   h.du = h.e + errors;
-  h.kept = h.du + errors;
   for (h.value = 0; h.value < a->Hv; h.value++)
     if (h.value / delta_share(a) % a->H == h.key) head_back(&h);
 }
@@ -228,16 +217,15 @@ void backward_delta_rule(struct walk *w, const struct delta_rule *op) {
                         .dqkv = walk_gradient(w, op->qkv),
                         .dbeta = walk_gradient(w, op->beta),
                         .dg = walk_gradient(w, op->g),
-                        .r = a->r ? a->r : 1,
-                        .kept = 1};
+                        .r = a->r ? a->r : 1};
   uint64_t longest = 0, rows = 0, size = (uint64_t)a->Dk * a->Dv;
   for (uint32_t s = 0; s < op->sequences.rows; s++) {
     const uint32_t T = walk_sequence(&op->sequences, s)->T;
     if (T * a->n > longest) longest = T * a->n;
     rows += T;
   }
-  while ((uint64_t)v.kept * v.kept < longest) v.kept++;
-  v.room_floats = (1 + v.kept + (longest + v.kept - 1) / v.kept) * size + 3ull * v.r * a->Dv;
+  v.steps = back_steps_plan(longest, size);
+  v.room_floats = v.steps.floats + 3ull * v.r * a->Dv;
   v.room = back_room(w, v.room_floats * cpu_threads(w->c->backend));
   if (v.r > 1) v.dM = back_room(w, op->o.rows * (uint64_t)a->Hv * v.r * v.r);
   if (w->status) return;

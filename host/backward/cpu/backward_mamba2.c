@@ -4,8 +4,8 @@
 //   backward  dC = S dy,  dS += C^T dy,  dB = dS u,  du = B dS,  dg = sum dS S~,  dS <- e^g dS
 //             dx = dt du + D dy,  ddt = du x,  dD = sum over tokens (and elements) of dy x
 //
-// S~ may have lost S (e^g = 0), so states are kept as in backward_delta.c.
-#include "backward_cpu.h"
+// S~ may have lost S (e^g = 0), so states are kept.
+#include "backward_steps.h"
 
 struct mamba2_call {
   struct mamba2 o;
@@ -13,16 +13,15 @@ struct mamba2_call {
   float *dD;   // (T, columns of D)
   float *room; // of all workers
   uint64_t room_floats;
-  uint32_t kept; // steps between two states that are kept
+  struct back_steps steps;
 };
 
 struct head {
   const struct mamba2_call *v;
   const struct sequence *q;
   uint32_t head, group;
-  float *S, *dS;       // (N, P)
-  float *kept, *steps; // (T / kept, N, P), (kept, N, P)
-  float *u;            // (P)
+  float *S, *dS; // (N, P)
+  float *u;      // (P)
 };
 
 struct step {
@@ -87,45 +86,34 @@ CPU_CLONES static void step_back(const struct head *h, const struct step *p, con
   f32_row(&v->dg, p->row)[h->head] += (float)dg;
 }
 
+static void forward(void *head, uint32_t t, float *kept) {
+  const struct head *h = head;
+  const struct step p = step_at(h, t);
+  step_forward(h, &p, kept);
+}
+
+static void back(void *head, uint32_t t, float *S) {
+  const struct head *h = head;
+  const struct step p = step_at(h, t);
+  step_back(h, &p, S);
+}
+
 static void head_back(struct head *h) {
   const struct mamba2_call *v = h->v;
-  const uint32_t T = h->q->T;
-  const uint64_t size = (uint64_t)v->o.a.N * v->o.a.P, at = h->head * size;
-  if (v->before.buffer)
-    memcpy(h->S, f32_row(&v->before, h->q->slot) + at, size * sizeof(float));
-  else
-    memset(h->S, 0, size * sizeof(float));
+  const uint64_t at = h->head * v->steps.size;
+  const float *start = v->before.buffer ? f32_row(&v->before, h->q->slot) + at : NULL;
   h->dS = f32_row(&v->dstate, h->q->slot) + at;
-  for (uint32_t t = 0; t < T; t++) {
-    if (t % v->kept == 0) memcpy(h->kept + t / v->kept * size, h->S, size * sizeof(float));
-    const struct step p = step_at(h, t);
-    step_forward(h, &p, NULL);
-  }
-  for (uint32_t end = T; end > 0;) {
-    const uint32_t first = (end - 1) / v->kept * v->kept;
-    memcpy(h->S, h->kept + first / v->kept * size, size * sizeof(float));
-    for (uint32_t t = first; t < end; t++) {
-      const struct step p = step_at(h, t);
-      step_forward(h, &p, h->steps + (t - first) * size);
-    }
-    for (; end > first; end--) {
-      const struct step p = step_at(h, end - 1);
-      step_back(h, &p, h->steps + (end - 1 - first) * size);
-    }
-  }
+  back_steps(&v->steps, h->S, start, h->q->T, h, forward, back);
 }
 
 // One sequence and group, with all heads of it: no other task adds to its dB and dC.
 static void group_back(void *context, uint64_t index, uint32_t worker) {
   const struct mamba2_call *v = context;
   const struct mamba2_args *a = &v->o.a;
-  const uint64_t size = (uint64_t)a->N * a->P;
   struct head h = {.v = v, .group = (uint32_t)(index % a->groups), .S = v->room + worker * v->room_floats};
   const uint32_t share = a->heads / a->groups;
   h.q = walk_sequence(&v->o.sequences, (uint32_t)(index / a->groups));
-  h.steps = h.S + size;
-  h.u = h.steps + v->kept * size;
-  h.kept = h.u + a->P;
+  h.u = h.S + v->steps.floats;
   for (h.head = h.group * share; h.head < (h.group + 1) * share; h.head++) head_back(&h);
 }
 
@@ -137,13 +125,12 @@ void backward_mamba2(struct walk *w, const struct mamba2 *op) {
                           .dy = walk_gradient(w, op->y),
                           .dxBC = walk_gradient(w, op->xBC),
                           .ddt = walk_gradient(w, op->dt),
-                          .dg = walk_gradient(w, op->g),
-                          .kept = 1};
+                          .dg = walk_gradient(w, op->g)};
   uint64_t longest = 0, size = (uint64_t)a->N * a->P;
   for (uint32_t s = 0; s < op->sequences.rows; s++)
     if (walk_sequence(&op->sequences, s)->T > longest) longest = walk_sequence(&op->sequences, s)->T;
-  while ((uint64_t)v.kept * v.kept < longest) v.kept++;
-  v.room_floats = (1 + v.kept + (longest + v.kept - 1) / v.kept) * size + a->P;
+  v.steps = back_steps_plan(longest, size);
+  v.room_floats = v.steps.floats + a->P;
   v.room = back_room(w, v.room_floats * cpu_threads(w->c->backend));
   v.dD = back_room(w, (uint64_t)op->y.rows * op->D.cols);
   if (w->status) return;

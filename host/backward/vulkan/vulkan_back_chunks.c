@@ -173,6 +173,24 @@ static void grads(struct walk *w, const struct chunks_call *v) {
                 2 * v->steps * args.Hv * products);
 }
 
+static void small(struct walk *w, const struct chunks_call *v) {
+  const struct delta_rule *op = v->op;
+  const struct tensor dbeta = walk_gradient(w, op->beta);
+  struct rule_matrix_args args = v->args;
+  args.beta_stride = dbeta.stride;
+  const uint32_t spec[RULE_MATRIX_SMALL_SPECS] = {[RULE_MATRIX_SPEC_LANES] = vulkan_plan(w->c)->lanes,
+                                                  [RULE_MATRIX_SPEC_BLOCK] = v->p.block,
+                                                  [RULE_MATRIX_SPEC_DK] = v->p.Dk,
+                                                  [RULE_MATRIX_SPEC_DV] = v->p.Dv,
+                                                  [RULE_MATRIX_SPEC_N] = op->a.n};
+  const struct binding bindings[RULE_MATRIX_SMALL_BINDINGS] = {
+      [RULE_MATRIX_ROWS] = bound(v, v->rows),         [RULE_MATRIX_SEQUENCES] = bound(v, op->sequences),
+      [RULE_MATRIX_SMALL_GATES] = bound(v, v->gates), [RULE_MATRIX_STATES] = bound(v, v->states),
+      [RULE_MATRIX_SMALL_QKV] = bound(v, op->qkv),    [RULE_MATRIX_SMALL_DBETA] = bound(v, dbeta)};
+  back_dispatch(w, BACKWARD_rule_matrix_small, spec, bindings, &args, (struct grid){args.Hv, args.blocks, 1},
+                (uint64_t)v->steps * args.Hv);
+}
+
 // ---------------------------------------------------------------- the operation
 
 void vulkan_back_chunks_planned(struct walk *w, const struct delta_rule *op, const struct plan_back_rule *p) {
@@ -193,6 +211,7 @@ void vulkan_back_chunks_planned(struct walk *w, const struct delta_rule *op, con
   states(w, &v);
   reverse(w, &v);
   grads(w, &v);
+  small(w, &v);
 }
 
 bool vulkan_back_chunks(struct walk *w, const struct delta_rule *op) {

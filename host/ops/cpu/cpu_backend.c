@@ -184,25 +184,13 @@ static void cpu_imagined_begin(struct recorder *c, bool replay, const atomic_boo
 }
 
 static const struct backend_functions cpu_imagined = {
+    IMAGINED_FUNCTIONS,
     .name = "cpu",
-    .close = imagined_close,
     .free_bytes = cpu_free_bytes,
-    .compile_seconds = cpu_compile_seconds,
-    .buffer_create = imagined_create,
-    .buffer_free = imagined_free,
-    .buffer_write = imagined_write,
-    .buffer_write_by = imagined_write_by,
-    .buffer_read = imagined_read,
-    .buffer_zero = imagined_zero,
     .recorder_create = cpu_recorder_create,
     .recorder_free = cpu_recorder_free,
     .recorder_begin = cpu_imagined_begin,
     .recorder_list = cpu_recorder_list,
-    .recorder_run = imagined_run,
-    .recorder_counters = cpu_recorder_counters,
-    .recorder_profile = cpu_recorder_profile,
-    .recorder_busy = cpu_recorder_profile, // profiling costs nothing here
-    .recorder_times = cpu_recorder_times,
     .list_bytes = cpu_list_bytes,
 };
 

@@ -28,13 +28,24 @@ static void fit(const struct plan *device, struct plan_products *plan) {
   while (plan->matvec_sets * plan->matvec_lanes > most) plan->matvec_sets /= 2;
 }
 
-// Smaller where the device has fewer invocations or less shared memory.
+// Bytes of shared memory: of the numbers that a step reads, and of the sums at the end, which take their place.
+static uint64_t tile_steps(const struct plan_tile *tile) {
+  return sizeof(float) * (uint64_t)(tile->tile_t + tile->tile_n) * tile->tile_k * tile->buffers;
+}
+
+static uint64_t tile_sums(const struct plan_tile *tile) {
+  return sizeof(float) * (uint64_t)(tile->slices / 2) * tile->tile_t * tile->tile_n;
+}
+
+// Smaller where the device has fewer invocations or less shared memory. Slices keep more lanes busy where a product has
+// few tiles, so they give way only where it is their sums that do not fit.
 static struct plan_tile fit_tile(const struct plan *device, struct plan_tile tile) {
   while (plan_matmul_lanes(&tile) > device->most_lanes && tile.slices > 1) tile.slices /= 2;
   while (plan_matmul_lanes(&tile) > device->most_lanes) tile.sub_t *= 2;
-  while (plan_matmul_shared_bytes(&tile) > device->shared_bytes && tile.slices > 1) tile.slices /= 2;
-  while (plan_matmul_shared_bytes(&tile) > device->shared_bytes && tile.buffers > 1) tile.buffers /= 2;
-  while (plan_matmul_shared_bytes(&tile) > device->shared_bytes) tile.tile_k /= 2;
+  while (tile_sums(&tile) > device->shared_bytes) tile.slices /= 2;
+  while (tile_steps(&tile) > device->shared_bytes && tile.buffers > 1) tile.buffers /= 2;
+  while (tile_steps(&tile) > device->shared_bytes) tile.tile_k /= 2;
+  while (tile.slices > tile.tile_k / 4) tile.slices /= 2;
   while (tile.unroll > tile.tile_k / 4 / tile.slices) tile.unroll /= 2;
   return tile;
 }
@@ -158,9 +169,8 @@ bool plan_dot(const struct plan_products *plan, uint32_t K, uint32_t N, bool gat
 // ---------------------------------------------------------------- many tokens
 
 uint64_t plan_matmul_shared_bytes(const struct plan_tile *tile) {
-  const uint64_t steps = (uint64_t)(tile->tile_t + tile->tile_n) * tile->tile_k * tile->buffers;
-  const uint64_t sums = (uint64_t)tile->slices / 2 * tile->tile_t * tile->tile_n;
-  return sizeof(float) * (steps > sums ? steps : sums);
+  const uint64_t steps = tile_steps(tile), sums = tile_sums(tile);
+  return steps > sums ? steps : sums;
 }
 
 uint32_t plan_matmul_lanes(const struct plan_tile *tile) {

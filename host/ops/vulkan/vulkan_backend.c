@@ -117,21 +117,13 @@ static void vulkan_imagined_begin(struct recorder *c, bool replay, const atomic_
 }
 
 static const struct backend_functions vulkan_imagined = {
+    IMAGINED_FUNCTIONS,
     .name = "vulkan",
-    .close = imagined_close,
     .free_bytes = vulkan_free_bytes,
-    .compile_seconds = vulkan_compile_seconds,
-    .buffer_create = imagined_create,
-    .buffer_free = imagined_free,
-    .buffer_write = imagined_write,
-    .buffer_write_by = imagined_write_by,
-    .buffer_read = imagined_read,
-    .buffer_zero = imagined_zero,
     .recorder_create = vulkan_imagined_create,
     .recorder_free = vulkan_imagined_free,
     .recorder_begin = vulkan_imagined_begin,
     .recorder_list = vulkan_lower,
-    .recorder_run = imagined_run,
     .list_bytes = vulkan_list_bytes,
 };
 
