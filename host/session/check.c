@@ -220,22 +220,21 @@ static void set_case(struct check *k, int fast, uint32_t i) {
   k->c = &check_cases[i];
 }
 
-// Compiles the kernels of all lists before the first one runs: many cores take much less time than one.
-static void compile_all(struct check *k) {
-  struct recorder *c = NULL;
-  struct kernel_choices choices = {0};
-  if (!k->status) k->status = k->b[1]->functions->recorder_create(k->b[1], &c);
-  if (!k->status) ((struct vulkan_recorder *)c)->choices = &choices;
+static void list_all(struct recorder *c, void *context) {
+  struct check *k = context;
   for (int fast = 0; fast < 1 + has_fast(k->b[1]); fast++)
     for (uint32_t i = 0; i < check_case_count && !k->status; i++) {
       set_case(k, fast, i);
       make(k, CHECK_DEVICE);
       set_scratch(k);
-      if (!k->status) k->b[1]->functions->recorder_list(c, &k->list[CHECK_DEVICE]);
+      if (!k->status) c->functions->recorder_list(c, &k->list[CHECK_DEVICE]);
     }
-  if (!k->status) k->status = vulkan_compile(k->b[1], &choices);
-  if (c) k->b[1]->functions->recorder_free(c);
-  free(choices.of);
+}
+
+// Compiles the kernels of all lists before the first one runs: many cores take much less time than one.
+static void compile_all(struct check *k) {
+  const deltaic_status status = k->b[1]->functions->compile(k->b[1], list_all, k);
+  if (!k->status) k->status = status;
 }
 
 static deltaic_status allocate(struct check *k) {
@@ -262,7 +261,7 @@ deltaic_status deltaic_device_check(deltaic_device *d, bool (*report)(void *user
   k.b[1] = d->backend;
   k.status = backend_open_cpu(0, &k.b[0]);
   if (!k.status) k.status = allocate(&k);
-  if (!k.status && k.b[1]->replays) compile_all(&k);
+  if (!k.status) compile_all(&k);
   for (int fast = 0; fast < 1 + has_fast(d->backend); fast++)
     for (uint32_t i = 0; i < check_case_count && !k.status; i++) {
       set_case(&k, fast, i);
