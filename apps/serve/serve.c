@@ -27,6 +27,8 @@ static void announce(const struct server *s) {
   const deltaic_model_info *m = &s->engine.model_info;
   fprintf(stderr, "model   %s: %s, %.0f M parameters, on %s\n", s->name, m->layers_text, (double)m->parameters * 1e-6,
           engine_device_text(&s->engine));
+  const double compiling = deltaic_device_compile_seconds(s->engine.device);
+  if (compiling >= 0.5) fprintf(stderr, "compile %s for this device\n", text_seconds(compiling).text);
   fprintf(stderr, "server  http://%s:%u, %lld slots\n", s->options.host, s->options.port,
           (long long)metrics_get((struct metrics *)&s->metrics, METRIC_SLOTS));
 }
@@ -104,7 +106,6 @@ static int run(struct server *s, const char *path) {
   if (!code) code = find_template(s, path);
   if (!code) code = engine_open(&s->options.engine, &s->engine);
   if (code) return code;
-  s->engine.keeps_on = true;
   find_sampling(s);
   if (s->options.choice.check) return store_check(&s->options.choice, &s->engine, s->tokenizer);
   code = find_state_bytes(s);
@@ -114,6 +115,7 @@ static int run(struct server *s, const char *path) {
   code = store_choice_open(&s->options.choice, &s->engine, s->store, &s->metrics);
   if (code) return code;
   code = batch_start(s, &s->batch);
+  s->engine.keeps_on = true;
   if (!code) code = http_start(s, &http);
   if (!code) {
     announce(s);

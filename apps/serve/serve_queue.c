@@ -94,8 +94,9 @@ void batch_end(struct batch *b, struct task *t, enum ending ending) {
   call_drop(call);
 }
 
-// Ends the texts of a call that wait or run.
-void queue_end_call(struct batch *b, struct call *call, enum ending ending) {
+// Ends the texts of a call that wait or run. A text whose last token is drawn is kept, although its client has gone:
+// slots_step() ends it. True: a text was ended.
+static bool end_call(struct batch *b, struct call *call, enum ending ending) {
   call_hold(call);
   pthread_mutex_lock(&b->lock);
   struct task *ended = NULL, *before = NULL;
@@ -113,20 +114,26 @@ void queue_end_call(struct batch *b, struct call *call, enum ending ending) {
   }
   metrics_set(&b->server->metrics, METRIC_QUEUED, (int64_t)b->queued);
   pthread_mutex_unlock(&b->lock);
+  bool some = ended;
   for (struct task *next; ended; ended = next) {
     next = ended->next;
     batch_end(b, ended, ending);
   }
-  for (uint32_t i = 0; i < b->slots; ++i)
-    if (b->tasks[i] && b->tasks[i]->call == call) batch_end(b, b->tasks[i], ending);
+  for (uint32_t i = 0; i < b->slots; ++i) {
+    struct task *t = b->tasks[i];
+    if (!t || t->call != call || (t->due && ending == END_CANCELLED)) continue;
+    batch_end(b, t, ending);
+    some = true;
+  }
   call_drop(call);
+  return some;
 }
 
 void queue_fail(struct batch *b, struct call *call, int status, const char *text) {
   pthread_mutex_lock(&call->lock);
   problem_set(&call->problem, status, "", "", "%s", text);
   pthread_mutex_unlock(&call->lock);
-  queue_end_call(b, call, END_FAILED);
+  end_call(b, call, END_FAILED);
 }
 
 // ---------------------------------------------------------------- lost clients
@@ -170,8 +177,6 @@ void queue_end_lost(struct batch *b) {
     if (some && w->polls[i].revents & LEFT) call->gone = true;
     const bool gone = call->gone;
     pthread_mutex_unlock(&call->lock);
-    if (!gone) continue;
-    metrics_add(&b->server->metrics, METRIC_CANCELLED, 1);
-    queue_end_call(b, call, END_CANCELLED);
+    if (gone && end_call(b, call, END_CANCELLED)) metrics_add(&b->server->metrics, METRIC_CANCELLED, 1);
   }
 }

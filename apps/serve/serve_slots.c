@@ -62,6 +62,9 @@ int slots_open(struct batch *b) {
   if (code) return code;
   interrupt_watch(NULL); // SIGTERM lets texts end
   b->session = lanes.session;
+  code = complain_status(deltaic_session_prepare(b->session)); // no client waits for the driver's compiler
+  progress_clear();
+  if (code) return code;
   b->slots = b->group ? lanes.count - b->group + 1 : lanes.count;
   b->tokens = lanes.batch;
   b->slice = FIRST_SLICE;

@@ -78,8 +78,7 @@ bool slots_may_move(const struct batch *b);
 
 // serve_queue.c. queue_take() is called under the lock.
 struct task *queue_take(struct batch *b); // the text that gets the next slot; NULL: none
-void queue_end_call(struct batch *b, struct call *call, enum ending ending);
-void queue_end_lost(struct batch *b); // ends the calls whose clients have gone
+void queue_end_lost(struct batch *b); // ends the texts whose clients have gone, but for those that are due
 void batch_end(struct batch *b, struct task *t, enum ending ending);
 // Fails all texts of the call: the others may wait for the one that failed.
 void queue_fail(struct batch *b, struct call *call, int status, const char *text);

@@ -53,6 +53,10 @@ struct backend_functions {
   deltaic_status (*recorder_busy)(struct recorder *c, bool on); // measures only the busy time, at no cost
   size_t (*recorder_times)(struct recorder *c, deltaic_kernel_time *times, size_t capacity);
 
+  // Compiles, on all cores, the kernels of the lists that `lists` gives to a recorder, which runs none of them. Where
+  // there is nothing to compile, `lists` is not called. CANCELLED: device->compiling did not want more.
+  deltaic_status (*compile)(struct backend *b, void (*lists)(struct recorder *c, void *context), void *context);
+
   // A backend that plans as this one does, and computes nothing (imagined.h). This one outlives it.
   deltaic_status (*imagine)(const struct backend *b, struct backend **out);
 

@@ -18,13 +18,14 @@ deltaic_counters imagined_counters(const struct recorder *c);
 deltaic_status imagined_profile(struct recorder *c, bool on);
 size_t imagined_times(struct recorder *c, deltaic_kernel_time *times, size_t capacity);
 double imagined_compile_seconds(const struct backend *b);
+deltaic_status imagined_compile(struct backend *b, void (*lists)(struct recorder *c, void *context), void *context);
 void imagined_close(struct backend *b);
 
 // What the tables of all imagined backends have. Each adds its name, what it knows of its device, and how it records
 // and plans.
 #define IMAGINED_FUNCTIONS                                                                                             \
-  .close = imagined_close, .compile_seconds = imagined_compile_seconds, .buffer_create = imagined_create,              \
-  .buffer_free = imagined_free, .buffer_write = imagined_write, .buffer_write_by = imagined_write_by,                  \
+  .close = imagined_close, .compile_seconds = imagined_compile_seconds, .compile = imagined_compile,                   \
+  .buffer_create = imagined_create, .buffer_free = imagined_free, .buffer_write = imagined_write, .buffer_write_by = imagined_write_by,                  \
   .buffer_read = imagined_read, .buffer_read_parts = imagined_read_parts, .buffer_zero = imagined_zero,                \
   .recorder_run = imagined_run, .recorder_counters = imagined_counters, .recorder_profile = imagined_profile,          \
   .recorder_busy = imagined_profile, .recorder_times = imagined_times

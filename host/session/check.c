@@ -224,21 +224,22 @@ static void set_case(struct check *k, int fast, uint32_t i) {
 // a check that ends early leaves the other lists' kernels alone.
 enum { TOGETHER = 8 };
 
-// Compiles the kernels of lists first, first + 1, ..., first + TOGETHER - 1.
-static void compile_lists(struct check *k, int fast, uint32_t first) {
-  struct recorder *c = NULL;
-  struct kernel_choices choices = {0};
-  if (!k->status) k->status = k->b[1]->functions->recorder_create(k->b[1], &c);
-  if (!k->status) ((struct vulkan_recorder *)c)->choices = &choices;
-  for (uint32_t i = first; i < first + TOGETHER && i < check_case_count && !k->status; i++) {
-    set_case(k, fast, i);
+static void record_lists(struct recorder *c, void *context) {
+  struct check *k = context;
+  for (uint32_t i = k->next; i < k->next + TOGETHER && i < check_case_count && !k->status; i++) {
+    set_case(k, k->matrices != MATRICES_NONE, i);
     make(k, CHECK_DEVICE);
     set_scratch(k);
-    if (!k->status) k->b[1]->functions->recorder_list(c, &k->list[CHECK_DEVICE]);
+    if (!k->status) c->functions->recorder_list(c, &k->list[CHECK_DEVICE]);
   }
-  if (!k->status) k->status = vulkan_compile(k->b[1], &choices);
-  if (c) k->b[1]->functions->recorder_free(c);
-  free(choices.of);
+}
+
+// Compiles the kernels of lists first, first + 1, ..., first + TOGETHER - 1.
+static void compile_lists(struct check *k, int fast, uint32_t first) {
+  k->next = first;
+  set_case(k, fast, first);
+  const deltaic_status status = k->b[1]->functions->compile(k->b[1], record_lists, k);
+  if (!k->status) k->status = status;
 }
 
 static deltaic_status allocate(struct check *k) {
@@ -267,7 +268,7 @@ deltaic_status deltaic_device_check(deltaic_device *d, bool (*report)(void *user
   if (!k.status) k.status = allocate(&k);
   for (int fast = 0; fast < 1 + has_fast(d->backend); fast++)
     for (uint32_t i = 0; i < check_case_count && !k.status; i++) {
-      if (i % TOGETHER == 0 && k.b[1]->replays) compile_lists(&k, fast, i);
+      if (i % TOGETHER == 0) compile_lists(&k, fast, i);
       set_case(&k, fast, i);
       check_one(&k, &r);
       describe(&k, name, sizeof name);

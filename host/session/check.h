@@ -29,6 +29,7 @@ struct check {
   struct tensor parts; // as of a list, on the device
   struct oplist list[2];
   int side;           // whose list is made
+  uint32_t next;      // the first case whose kernels are compiled
   uint64_t begin, at; // of the memory
   uint32_t random;
   struct tensor out[CHECK_OUTPUTS]; // what is compared

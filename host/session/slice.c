@@ -135,6 +135,20 @@ static void record_scores(struct deltaic_session *s, uint32_t targets) {
 
 // ---------------------------------------------------------------- one token of each sequence
 
+void slice_list_step(struct deltaic_session *s, uint32_t n, bool draw) {
+  struct call call = call_of(s, n, n, 1);
+  if (draw)
+    op_sample(call.l, &(struct sample){.tokens = s->tokens,
+                                       .scratch = s->rows,
+                                       .sequences = table(s, n),
+                                       .seen = s->seen,
+                                       .logits = s->last,
+                                       .sampling = s->sampling});
+  else
+    op_mark(call.l, s->seen, tensor_rows(s->tokens, 0, n), table(s, n));
+  record_last(s, &call, record_layers(s, &call), n);
+}
+
 deltaic_status slice_replay(struct deltaic_session *s, uint32_t n, bool draw) {
   struct replay *r = draw ? &s->next[n - 1] : &s->steps[n - 1];
   struct backend *b = s->model->backend;
@@ -148,18 +162,8 @@ deltaic_status slice_replay(struct deltaic_session *s, uint32_t n, bool draw) {
   struct recorder *c = r->recorder;
   if (!r->recorded) {
     c->functions->recorder_begin(c, b->replays, NULL); // cancelling a step would break the sequences
-    struct call call = call_of(s, n, n, 1);
-    if (draw)
-      op_sample(call.l, &(struct sample){.tokens = s->tokens,
-                                         .scratch = s->rows,
-                                         .sequences = table(s, n),
-                                         .seen = s->seen,
-                                         .logits = s->last,
-                                         .sampling = s->sampling});
-    else
-      op_mark(call.l, s->seen, tensor_rows(s->tokens, 0, n), table(s, n));
-    record_last(s, &call, record_layers(s, &call), n);
-    c->functions->recorder_list(c, call.l);
+    slice_list_step(s, n, draw);
+    c->functions->recorder_list(c, &s->list);
   }
   status = c->functions->recorder_run(c);
   r->recorded = status == DELTAIC_OK && b->replays;
@@ -222,6 +226,11 @@ static deltaic_status read_last_logits(struct deltaic_session *s, const struct w
   return status;
 }
 
+void slice_list_logits(struct deltaic_session *s, uint32_t rows, uint32_t t, uint32_t n, uint32_t *normed) {
+  oplist_begin(&s->list);
+  record_logits(s, (struct tensor){0}, rows, t, n, normed);
+}
+
 // Computes the logits of every row of x whose piece wants all logits.
 static deltaic_status run_all_logits(struct deltaic_session *s, const struct work *w) {
   struct recorder *c = s->prefill;
@@ -231,8 +240,7 @@ static deltaic_status run_all_logits(struct deltaic_session *s, const struct wor
     n = logit_rows_at(s, t, w->T);
     if (!any_wanted(w, t, n)) continue;
     c->functions->recorder_begin(c, false, &s->cancel);
-    oplist_begin(&s->list);
-    record_logits(s, (struct tensor){0}, w->T, t, n, &normed);
+    slice_list_logits(s, w->T, t, n, &normed);
     c->functions->recorder_list(c, &s->list);
     status = c->functions->recorder_run(c);
     if (status == DELTAIC_OK) status = read_wanted(s, w, t, n);
@@ -282,17 +290,22 @@ static void hand_out_scores(const struct deltaic_session *s, const struct work *
 
 // ---------------------------------------------------------------- the whole slice
 
+void slice_list_prompt(struct deltaic_session *s, const struct slice_shape *p) {
+  struct call call = call_of(s, p->T, p->count, p->longest);
+  call.l->kinds = s->probe.kinds; // deltaic_session_next() replays, so it cannot be probed
+  op_mark(call.l, s->seen, tensor_rows(s->tokens, 0, p->T), table(s, p->count));
+  const struct tensor x = record_layers(s, &call);
+  record_scores(s, p->targets);
+  if (p->ends) record_last(s, &call, x, p->ends);
+}
+
 // Evaluates the slice's tokens, the scores of its targets, and the last logits of the pieces that it completes.
 static deltaic_status run_prefill(struct deltaic_session *s, const struct work *w, uint32_t longest, uint32_t targets) {
   struct recorder *c = s->prefill;
   c->functions->recorder_begin(c, false, &s->cancel);
-  struct call call = call_of(s, w->T, w->count, longest);
-  call.l->kinds = s->probe.kinds; // deltaic_session_next() replays, so it cannot be probed
-  op_mark(call.l, s->seen, tensor_rows(s->tokens, 0, w->T), table(s, w->count));
-  const struct tensor x = record_layers(s, &call);
-  record_scores(s, targets);
-  if (w->ends) record_last(s, &call, x, w->ends);
-  c->functions->recorder_list(c, call.l);
+  slice_list_prompt(
+      s, &(struct slice_shape){.T = w->T, .count = w->count, .longest = longest, .ends = w->ends, .targets = targets});
+  c->functions->recorder_list(c, &s->list);
   deltaic_status status = c->functions->recorder_run(c);
   return s->probe.kinds && s->probe.status != DELTAIC_OK ? s->probe.status : status;
 }

@@ -1,7 +1,7 @@
-// Parts of `deltaic serve` by themselves: the store in memory, turns as bytes, requests, keys.
+// Parts of `deltaic serve` by themselves: the store in memory, turns as bytes, requests, keys, clients
+// that leave.
 #include "serve_keys.h"
-#include "serve_request.h"
-#include "serve_turn.h"
+#include "serve_slots.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -369,6 +369,46 @@ static void keys_are_whole_lines(void **state) {
   keys_free(&keys);
 }
 
+// ---------------------------------------------------------------- lost clients
+
+static void a_text_whose_last_token_is_drawn_outlives_its_client(void **state) {
+  static struct server server;
+  static struct batch b = {.server = &server, .slots = 2, .queued = 1};
+  struct call *call = calloc(1, sizeof *call);
+  assert_non_null(call);
+  pthread_mutex_init(&b.lock, NULL);
+  pthread_mutex_init(&call->lock, NULL);
+  call->holders = 2; // the batch and this test
+  call->server = &server;
+  call->tasks = calloc(3, sizeof *call->tasks);
+  assert_non_null(call->tasks);
+  struct task *due = call->tasks, *running = due + 1, *waiting = due + 2;
+  call->task_count = call->unfinished = 3;
+  for (int i = 0; i < 3; ++i) call->tasks[i] = (struct task){.call = call, .slot = i < 2 ? i : -1};
+  due->due = END_STOP;
+  b.tasks[0] = due;
+  b.tasks[1] = running;
+  b.first = b.last = waiting;
+  b.calls = call;
+  call->gone = true;
+  for (int round = 0; round < 2; ++round) { // its end may have to wait
+    queue_end_lost(&b);
+    assert_ptr_equal(b.tasks[0], due);
+    assert_int_equal(due->ending, END_NONE);
+    assert_null(b.tasks[1]);
+    assert_int_equal(running->ending, END_CANCELLED);
+    assert_int_equal(waiting->ending, END_CANCELLED);
+    assert_null(b.first);
+    assert_ptr_equal(b.calls, call);
+    assert_int_equal(metrics_get(&server.metrics, METRIC_CANCELLED), 1);
+  }
+  batch_end(&b, due, END_STOP);
+  assert_int_equal(due->ending, END_STOP);
+  assert_null(b.tasks[0]);
+  assert_null(b.calls);
+  call_drop(call);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(the_least_recently_used_leave_first),
@@ -384,6 +424,7 @@ int main(void) {
       cmocka_unit_test(metadata_is_bounded),
       cmocka_unit_test(problems_are_text),
       cmocka_unit_test(keys_are_whole_lines),
+      cmocka_unit_test(a_text_whose_last_token_is_drawn_outlives_its_client),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

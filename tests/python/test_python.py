@@ -283,11 +283,16 @@ class Texts(Models):
                 deltaic.Model(TINY, watched).session().eval(self.ids)
             self.assertEqual(len(seen), 1)
 
+            with self.assertRaises(deltaic.Cancelled):
+                deltaic.Model(TINY, watched).session().prepare()
+            self.assertEqual(len(seen), 2)
+
             def fails(done):
                 raise KeyError("compiling")
 
             with self.assertRaisesRegex(KeyError, "compiling"):
                 deltaic.Model(TINY, deltaic.Device(uuid=device.uuid, compiling=fails)).session().eval(self.ids)
+        deltaic.Model(TINY, CPU).session().prepare()
         self.assertEqual(CPU.compile_seconds, 0)
         with self.assertRaisesRegex(deltaic.Error, "no Vulkan device with the UUID ab01"):
             deltaic.Device(uuid=bytes([0xAB, 1] + 14 * [7]))

@@ -1,4 +1,6 @@
 // How a device is chosen and opened, and what a program can do while its pipelines are compiled.
+#include "device_handle.h"
+#include "slice.h"
 #include "test_folder.h"
 
 #include "devices.h" // last: its macro fail() must not meet the declaration of ours
@@ -120,6 +122,76 @@ static void compiling_can_be_watched_and_stopped(void **state) {
   deltaic_context_free(context);
 }
 
+struct prompt {
+  struct deltaic_session *s;
+  struct slice_shape shape;
+};
+
+static void list_prompt(struct recorder *c, void *context) {
+  struct prompt *p = context;
+  slice_list_prompt(p->s, &p->shape);
+  c->functions->recorder_list(c, &p->s->list);
+}
+
+static void list_step(struct recorder *c, void *context) {
+  const struct prompt *p = context;
+  slice_list_step(p->s, p->shape.count, true);
+  c->functions->recorder_list(c, &p->s->list);
+}
+
+static void a_prepared_session_compiles_nothing(void **state) {
+  enum { SEQUENCES = 5, BATCH = 200 };
+  deltaic_context *context = test_context();
+  deltaic_device_info info;
+  struct compiling c = {.refuse_at = 1};
+  deltaic_device *device = open_watched(context, first_vulkan(context, &info), &c);
+  struct backend *b = device->backend;
+  deltaic_model *model = open_model(device, MODEL);
+  const deltaic_session_options o = {.size = sizeof o, .sequences = SEQUENCES, .batch = BATCH};
+  deltaic_session *s = open_session(model, &o);
+  assert_int_equal(deltaic_session_prepare(s), DELTAIC_CANCELLED);
+  assert_int_equal(c.calls, 1);
+  c = (struct compiling){0};
+  assert_ok(deltaic_session_prepare(s));
+  assert_true(c.calls > 0 && deltaic_device_compile_seconds(device) > 0);
+  c = (struct compiling){.refuse_at = 1};
+  assert_ok(deltaic_session_prepare(s));
+  struct prompt p = {.s = s};
+  for (uint32_t n = 1; n <= SEQUENCES; n++) {
+    p.shape.count = n;
+    assert_ok(b->functions->compile(b, list_step, &p));
+    for (uint32_t T = n + 1; T <= BATCH; T++)
+      for (uint32_t longest = (T + n - 1) / n; longest <= T - n + 1; longest += longest / 2) {
+        p.shape = (struct slice_shape){.T = T, .count = n, .longest = longest, .ends = T % (n + 1)};
+        assert_ok(b->functions->compile(b, list_prompt, &p));
+      }
+  }
+  int32_t tokens[2];
+  static float logits[9 * 512];
+  deltaic_model_info m;
+  deltaic_model_get_info(model, &m);
+  assert_true(m.vocabulary <= 512);
+  const deltaic_piece pieces[] = {
+      {.sequence = 4, .tokens = text, .count = 9, .logits = DELTAIC_LOGITS_ALL, .out = logits},
+      {.sequence = 1, .tokens = text, .count = 4}};
+  assert_ok(deltaic_session_eval_batch(s, pieces, 2));
+  assert_ok(deltaic_session_next_batch(s, (const uint32_t[]){1, 4}, 2, NULL, tokens, NULL));
+  assert_int_equal(c.calls, 0);
+  close_session(s, model);
+  deltaic_device_close(device);
+
+  device = open_watched(context, DELTAIC_DEVICE_INDEX_CPU, &c);
+  model = open_model(device, MODEL);
+  s = open_session(model, NULL);
+  assert_ok(deltaic_session_prepare(s));
+  assert_int_equal(c.calls, 0);
+  close_session(s, model);
+  deltaic_device_close(device);
+  assert_int_equal(deltaic_session_prepare(NULL), DELTAIC_INVALID_ARGUMENT);
+  assert_int_equal(deltaic_context_validation_errors(context), 0);
+  deltaic_context_free(context);
+}
+
 static void a_device_is_chosen_by_its_uuid(void **state) {
   deltaic_context *context = test_context();
   deltaic_device_info info, opened;
@@ -150,6 +222,7 @@ static void a_device_is_chosen_by_its_uuid(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(compiling_can_be_watched_and_stopped),
+      cmocka_unit_test(a_prepared_session_compiles_nothing),
       cmocka_unit_test(a_device_is_chosen_by_its_uuid),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

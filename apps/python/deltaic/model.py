@@ -48,6 +48,7 @@ session_fork = function("deltaic_session_fork", STATUS, HANDLE, POINTER(HANDLE))
 session_save_file = function("deltaic_session_save_file", STATUS, HANDLE, c_char_p)
 session_load_file = function("deltaic_session_load_file", STATUS, HANDLE, c_char_p)
 session_cancel = function("deltaic_session_cancel", None, HANDLE)
+session_prepare = function("deltaic_session_prepare", STATUS, HANDLE)
 sequence_position = function("deltaic_sequence_position", c_uint64, HANDLE, c_uint32)
 sequence_logits = function("deltaic_sequence_logits", STATUS, HANDLE, c_uint32, FLOATS)
 sequence_reset = function("deltaic_sequence_reset", STATUS, HANDLE, c_uint32)
@@ -280,6 +281,10 @@ class Session(Object):
     def cancel(self):
         """Ends the eval in progress, or the next one, with Cancelled; any thread may call it."""
         session_cancel(self.pointer)
+
+    def prepare(self):
+        """Compiles the pipelines of later calls, so that none of them waits for a compiler; on the CPU there are none."""
+        session_prepare(self.pointer)
 
     def generate(self, prompt="", **options):
         """Continues sequence 0 by a prompt, text or token ids, and returns the text after it as an iterator of str."""

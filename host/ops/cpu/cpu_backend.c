@@ -114,6 +114,11 @@ static double cpu_compile_seconds(const struct backend *b) {
   return 0;
 }
 
+static deltaic_status cpu_compile(struct backend *b, void (*lists)(struct recorder *c, void *context), void *context) {
+  (void)b, (void)lists, (void)context;
+  return DELTAIC_OK;
+}
+
 static void cpu_backend_close(struct backend *b) {
   if (!b) return;
   pool_free(((struct cpu_backend *)b)->pool);
@@ -228,6 +233,7 @@ static const struct backend_functions cpu_functions = {
     .recorder_busy = cpu_recorder_profile, // profiling costs nothing here
     .recorder_times = cpu_recorder_times,
     .list_bytes = cpu_list_bytes,
+    .compile = cpu_compile,
     .imagine = cpu_imagine,
 };
 

@@ -160,6 +160,7 @@ static const struct backend_functions vulkan_functions = {
     .recorder_busy = vulkan_recorder_busy,
     .recorder_times = vulkan_recorder_times,
     .list_bytes = vulkan_list_bytes,
+    .compile = vulkan_compile,
     .imagine = vulkan_imagine,
 };
 

@@ -84,9 +84,8 @@ struct dispatched {
 };
 // Keeps its kernel among the choices, if it is not there.
 deltaic_status vulkan_choose(struct kernel_choices *choices, const struct dispatched *d);
-// Compiles kernels on all cores. Those that fail are left to kernel_get(), which tells why. CANCELLED:
-// device->compiling did not want them.
-deltaic_status vulkan_compile(struct backend *b, const struct kernel_choices *choices);
+// backend_functions.compile. Kernels that fail are left to kernel_get(), which tells why.
+deltaic_status vulkan_compile(struct backend *b, void (*lists)(struct recorder *c, void *context), void *context);
 // If the device does not support the kernel or the grid, the recording keeps the error.
 void vulkan_dispatch_shader(struct recorder *c, const struct dispatched *d, struct grid grid, uint64_t operations)
     INSIDE(vulkan_dispatch_shader);

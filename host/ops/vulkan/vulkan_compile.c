@@ -3,6 +3,8 @@
 #include "pool.h"
 #include "vulkan_backend.h"
 
+#include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 
 deltaic_status vulkan_choose(struct kernel_choices *choices, const struct dispatched *d) {
@@ -26,30 +28,41 @@ deltaic_status vulkan_choose(struct kernel_choices *choices, const struct dispat
 struct compiling {
   struct device *device;
   const struct kernel_choice *of;
+  atomic_bool cancelled;
 };
 
+// The caller's thread, worker 0, asks the device's owner; the others see what it said.
 static void compile(void *context, uint64_t i, uint32_t worker) {
-  const struct compiling *c = context;
+  struct compiling *c = context;
+  const struct kernel_choice *k = &c->of[i];
   const struct kernel *kernel;
-  (void)worker;
-  (void)kernel_compile(c->device, c->of[i].shader, c->of[i].spec, c->of[i].count, &kernel);
+  if (atomic_load(&c->cancelled)) return;
+  const deltaic_status status =
+      (worker ? kernel_compile : kernel_get)(c->device, k->shader, k->spec, k->count, &kernel);
+  if (status == DELTAIC_CANCELLED) atomic_store(&c->cancelled, true);
 }
 
-// A few for each thread at a time. The first of these is compiled alone, since its owner is asked by this thread.
-deltaic_status vulkan_compile(struct backend *b, const struct kernel_choices *choices) {
-  enum { EACH = 4 };
-  struct compiling c = {.device = vulkan_device(b)};
+static deltaic_status compile_all(struct device *device, const struct kernel_choices *choices) {
+  struct compiling c = {.device = device, .of = choices->of};
   struct pool *pool;
-  deltaic_status status = pool_create(0, &pool);
+  const deltaic_status status = pool_create(0, &pool);
   if (status) return status;
-  const size_t most = (size_t)EACH * pool_threads(pool);
-  for (size_t i = 0, n; i < choices->count && status != DELTAIC_CANCELLED; i += n) {
-    const struct kernel *kernel;
-    c.of = &choices->of[i];
-    n = choices->count - i < most ? choices->count - i : most;
-    status = kernel_get(c.device, c.of->shader, c.of->spec, c.of->count, &kernel);
-    if (status != DELTAIC_CANCELLED) pool_run(pool, n, compile, &c);
-  }
+  atomic_init(&c.cancelled, false);
+  if (choices->count) compile(&c, 0, 0); // the owner is asked at least once
+  pool_run(pool, choices->count, compile, &c);
   pool_free(pool);
-  return status == DELTAIC_CANCELLED ? status : DELTAIC_OK;
+  return atomic_load(&c.cancelled) ? DELTAIC_CANCELLED : DELTAIC_OK; // kernel_get() has set the message
+}
+
+deltaic_status vulkan_compile(struct backend *b, void (*lists)(struct recorder *c, void *context), void *context) {
+  struct kernel_choices choices = {0};
+  struct recorder *c;
+  deltaic_status status = b->functions->recorder_create(b, &c);
+  if (status) return status;
+  ((struct vulkan_recorder *)c)->choices = &choices;
+  lists(c, context);
+  status = compile_all(vulkan_device(b), &choices);
+  b->functions->recorder_free(c);
+  free(choices.of);
+  return status;
 }
