@@ -121,7 +121,9 @@ INLINE float NAME(dot_of)(const struct rounded *x, struct block_row w, const enu
     NAME(wide) s[2] = {{0}};
     struct NAME(head) h;
     NAME(head_of)(&h, b, dtype);
-    __builtin_prefetch((const void *)((uintptr_t)b + AHEAD)); // may be past the end
+#pragma GCC unroll 4
+    for (uint32_t line = 0; line < bytes_of(dtype); line += 64)
+      __builtin_prefetch((const void *)((uintptr_t)b + AHEAD + line)); // may be past the end
 #pragma GCC unroll 4
     for (uint32_t part = 0; part < NAME(parts_of)(dtype); part++) {
       const int16_t *from = span->q + g * GROUP + NAME(first_of)(part, dtype);
