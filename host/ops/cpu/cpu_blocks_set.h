@@ -209,10 +209,32 @@ TARGET static void NAME(pack)(struct strip *to, struct block_row w, uint32_t k) 
   }
 }
 
+// sums (TILE_ROWS, TILE_STRIPS * LANES) -= what the minima take away.
+INLINE void NAME(take_less)(float *sums, size_t stride, const struct rounded *x, size_t x_stride,
+                            const struct strip *strips, uint32_t groups) {
+  enum { R = TILE_ROWS, L = WIDE / 4, OF_STRIP = LANES / L, N = TILE_STRIPS * OF_STRIP };
+  NAME(wide_floats) s[R][N];
+#pragma GCC unroll 8
+  for (uint32_t i = 0; i < R; i++)
+#pragma GCC unroll 8
+    for (uint32_t j = 0; j < N; j++) s[i][j] = *(NAME(wide_floats) *)(sums + i * stride + j * L);
+  for (uint32_t g = 0; g < groups; g++)
+#pragma GCC unroll 8
+    for (uint32_t i = 0; i < R; i++)
+#pragma GCC unroll 8
+      for (uint32_t j = 0; j < N; j++)
+        s[i][j] -= x[i * x_stride].sums[g] * *(const NAME(wide_floats) *)&strips[j / OF_STRIP].less[g][j % OF_STRIP * L];
+#pragma GCC unroll 8
+  for (uint32_t i = 0; i < R; i++)
+#pragma GCC unroll 8
+    for (uint32_t j = 0; j < N; j++) *(NAME(wide_floats) *)(sums + i * stride + j * L) = s[i][j];
+}
+
 // sums (TILE_ROWS, TILE_STRIPS * LANES) += x strips, in registers. L: lanes of a vector; N: vectors of a row.
 INLINE void NAME(tile)(float *sums, size_t stride, const struct rounded *x, size_t x_stride, const struct strip *strips,
                        uint32_t groups, const uint32_t reach, const bool less) {
   enum { R = TILE_ROWS, L = WIDE / 4, OF_STRIP = LANES / L, N = TILE_STRIPS * OF_STRIP };
+  if (less) NAME(take_less)(sums, stride, x, x_stride, strips, groups);
   for (uint32_t g = 0; g < groups; g += reach) {
     NAME(wide) s[R][N] = {{{0}}};
     const uint32_t end = (g + reach < groups ? g + reach : groups) * (GROUP / 2);
@@ -237,13 +259,6 @@ INLINE void NAME(tile)(float *sums, size_t stride, const struct rounded *x, size
             __builtin_convertvector(s[i][j], NAME(wide_floats)) * x[i * x_stride].d[g] *
             *(const NAME(wide_floats) *)&strips[j / OF_STRIP].d[g][j % OF_STRIP * L];
   }
-  for (uint32_t i = 0; less && i < R; i++)
-    for (uint32_t j = 0; j < N; j++) {
-      NAME(wide_floats) sum = *(NAME(wide_floats) *)(sums + i * stride + j * L);
-      for (uint32_t g = 0; g < groups; g++)
-        sum -= x[i * x_stride].sums[g] * *(const NAME(wide_floats) *)&strips[j / OF_STRIP].less[g][j % OF_STRIP * L];
-      *(NAME(wide_floats) *)(sums + i * stride + j * L) = sum;
-    }
 }
 
 TARGET static void NAME(tiles)(float *sums, size_t stride, const struct rounded *x, size_t x_stride, uint32_t T,
