@@ -179,7 +179,7 @@ const struct block_kernels *cpu_block_kernels(uint32_t i) {
 // ---------------------------------------------------------------- the operation
 
 // Rows of w and tokens of a task. Inputs of T_PART tokens stay in the first cache while the strips of the panel pass.
-enum { STRIPS = 4, PANEL = STRIPS * LANES, T_PART = 8 * BLOCKS_TILE_T, T_BLOCK = 11 * T_PART };
+enum { STRIPS = 4, PANEL = STRIPS * LANES, T_PART = 4 * BLOCKS_TILE_T, T_BLOCK = 22 * T_PART };
 
 struct blocks_call {
   const struct block_kernels *kernels;
@@ -244,7 +244,7 @@ static void tiles_task(void *context, uint64_t index, uint32_t worker) {
   const uint32_t rows = m->w.rows - first < PANEL ? m->w.rows - first : PANEL;
   const uint32_t left = m->x.rows - t, T = left < T_BLOCK ? left : T_BLOCK;
   const struct rounded *x = m->rounded + (size_t)t * m->spans;
-  float sums[T_BLOCK][PANEL];
+  _Alignas(64) float sums[T_BLOCK][PANEL];
   struct strip strips[STRIPS];
   (void)worker;
   memset(sums, 0, tiled(T) * sizeof sums[0]);
