@@ -86,30 +86,39 @@ static inline __attribute__((always_inline)) void add_values(float *restrict o, 
   }
 }
 
-CPU_CLONES static void attend_block(struct softmax *f, float *restrict o, const float *q,
-                                    const struct attention_call *v, uint32_t kv_head, uint32_t first, uint32_t n) {
-  const uint32_t d = v->a.d, fours = d % LANES ? 0 : n / KEYS * KEYS;
-  const float *k[POSITIONS], *values[POSITIONS];
-  float score[POSITIONS], max = f->max, scale = 1 / sqrtf((float)d);
+// The scores become e^(score - max).
+static inline __attribute__((always_inline)) void soften(struct softmax *f, float *o, float *score, uint32_t n,
+                                                         uint32_t d) {
+  float max = f->max;
+  for (uint32_t i = 0; i < n; i++)
+    if (score[i] > max) max = score[i];
+  const float shrink = expf(f->max - max);
+  f->max = max;
+  f->sum *= shrink;
+  for (uint32_t j = 0; j < d; j++) o[j] *= shrink;
+  for (uint32_t i = 0; i < n; i++) f->sum += score[i] = expf(score[i] - max);
+}
+
+// All heads of a task; keys and values come from the second cache once for all of them.
+CPU_CLONES static void attend_block(struct softmax *f, float *o, const float *q, const struct attention_call *v,
+                                    uint32_t kv_head, uint32_t first, uint32_t n) {
+  const uint32_t d = v->a.d, heads = v->together, fours = d % LANES ? 0 : n / KEYS * KEYS;
+  const float *k[POSITIONS], *values[POSITIONS], scale = 1 / sqrtf((float)d);
+  float score[MOST_TOGETHER][POSITIONS];
   for (uint32_t i = 0; i < n; i++) {
     k[i] = cache_row(&v->cache_k, v, first + i) + (uint64_t)kv_head * d;
     values[i] = cache_row(&v->cache_v, v, first + i) + (uint64_t)kv_head * d;
   }
-  for (uint32_t i = 0; i < fours; i += KEYS) scores_of(score + i, q, k + i, d, scale);
-  for (uint32_t i = fours; i < n; i++) score[i] = scale * lanes_dot(q, k[i], d);
-  for (uint32_t i = 0; i < n; i++)
-    if (score[i] > max) max = score[i];
-  float shrink = expf(f->max - max);
-  f->max = max;
-  f->sum *= shrink;
-  for (uint32_t j = 0; j < d; j++) o[j] *= shrink;
-  for (uint32_t i = 0; i < n; i++) {
-    score[i] = expf(score[i] - max);
-    f->sum += score[i];
-  }
-  for (uint32_t i = 0; i < fours; i += KEYS) add_values(o, score + i, values + i, d);
+  for (uint32_t i = 0; i < fours; i += KEYS)
+    for (uint32_t h = 0; h < heads; h++) scores_of(&score[h][i], q + h * d, k + i, d, scale);
   for (uint32_t i = fours; i < n; i++)
-    for (uint32_t j = 0; j < d; j++) o[j] += score[i] * values[i][j];
+    for (uint32_t h = 0; h < heads; h++) score[h][i] = scale * lanes_dot(q + h * d, k[i], d);
+  for (uint32_t h = 0; h < heads; h++) soften(&f[h], o + h * d, score[h], n, d);
+  for (uint32_t i = 0; i < fours; i += KEYS)
+    for (uint32_t h = 0; h < heads; h++) add_values(o + h * d, &score[h][i], values + i, d);
+  for (uint32_t i = fours; i < n; i++)
+    for (uint32_t h = 0; h < heads; h++)
+      for (uint32_t j = 0; j < d; j++) o[h * d + j] += score[h][i] * values[i][j];
 }
 
 // A token's heads that share keys and values go through these together, a block of positions at a time.
@@ -125,9 +134,8 @@ static void attention_heads(void *context, uint64_t index, uint32_t worker) {
   memset(o, 0, (uint64_t)v->together * d * sizeof(float));
   for (uint32_t i = 0; i < v->together; i++) f[i] = (struct softmax){-INFINITY, 0};
   for (uint32_t first = begin; first < end; first += POSITIONS)
-    for (uint32_t i = 0; i < v->together; i++)
-      attend_block(&f[i], o + i * d, q + i * d, v, head / (v->a.heads / v->a.kv_heads), first,
-                   end - first < POSITIONS ? end - first : POSITIONS);
+    attend_block(f, o, q, v, head / (v->a.heads / v->a.kv_heads), first,
+                 end - first < POSITIONS ? end - first : POSITIONS);
   for (uint32_t i = 0; i < v->together; i++)
     for (uint32_t j = 0; j < d; j++) o[i * d + j] /= f[i].sum;
 }
@@ -135,8 +143,8 @@ static void attention_heads(void *context, uint64_t index, uint32_t worker) {
 // Heads of a task: as many as share keys and values, if enough tasks remain for all threads.
 static uint32_t heads_together(const struct recorder *c, const struct attention_args *a, uint32_t T) {
   uint32_t heads = a->heads / a->kv_heads;
-  while (heads > MOST_TOGETHER || (heads > 1 && (uint64_t)T * a->heads / heads < 4ull * cpu_threads(c->backend)))
-    do heads--;
+  while (heads > MOST_TOGETHER || (heads > 1 && (uint64_t)T * a->heads / heads < 4ull * cpu_threads(c->backend))) do
+      heads--;
     while (a->heads / a->kv_heads % heads);
   return heads;
 }
