@@ -110,6 +110,12 @@ INLINE float NAME(sum_of)(const half_lanes *sums) {
   return (four[0] + four[2]) + (four[1] + four[3]);
 }
 
+// Fetches bytes that are read later; they may be past the end of the weights.
+INLINE void NAME(fetch)(uintptr_t from, const uint32_t bytes) {
+#pragma GCC unroll 4
+  for (uint32_t line = 0; line < bytes; line += 64) __builtin_prefetch((const void *)(from + line));
+}
+
 // One token and one row: the weights go from their bytes into products, without a span.
 INLINE float NAME(dot_of)(const struct rounded *x, struct block_row w, const enum dtype dtype) {
   const uint32_t reach = groups_of(dtype);
@@ -121,9 +127,7 @@ INLINE float NAME(dot_of)(const struct rounded *x, struct block_row w, const enu
     NAME(wide) s[2] = {{0}};
     struct NAME(head) h;
     NAME(head_of)(&h, b, dtype);
-#pragma GCC unroll 4
-    for (uint32_t line = 0; line < bytes_of(dtype); line += 64)
-      __builtin_prefetch((const void *)((uintptr_t)b + AHEAD + line)); // may be past the end
+    NAME(fetch)((uintptr_t)b + AHEAD, bytes_of(dtype));
 #pragma GCC unroll 4
     for (uint32_t part = 0; part < NAME(parts_of)(dtype); part++) {
       const int16_t *from = span->q + g * GROUP + NAME(first_of)(part, dtype);
@@ -197,6 +201,7 @@ TARGET static void NAME(pack)(struct strip *to, struct block_row w, uint32_t k) 
         struct block_row one = w;
         one.blocks += r * w.stride;
         groups = NAME(unpack_at)(row, one, k);
+        NAME(fetch)((uintptr_t)one.blocks + dtype_bytes(w.dtype, k + SPAN), (uint32_t)dtype_bytes(w.dtype, SPAN));
       }
       memset(row->q + groups * GROUP, 0, (GROUPS - groups) * GROUP * sizeof *row->q);
       for (uint32_t g = 0; g < GROUPS; g++) {
