@@ -142,11 +142,10 @@ static void attention_heads(void *context, uint64_t index, uint32_t worker) {
 
 // Heads of a task: as many as share keys and values, if enough tasks remain for all threads.
 static uint32_t heads_together(const struct recorder *c, const struct attention_args *a, uint32_t T) {
-  uint32_t heads = a->heads / a->kv_heads;
-  while (heads > MOST_TOGETHER || (heads > 1 && (uint64_t)T * a->heads / heads < 4ull * cpu_threads(c->backend))) do
-      heads--;
-    while (a->heads / a->kv_heads % heads);
-  return heads;
+  const uint32_t share = a->heads / a->kv_heads;
+  for (uint32_t heads = share < MOST_TOGETHER ? share : MOST_TOGETHER; heads > 1; heads--)
+    if (share % heads == 0 && (uint64_t)T * a->heads / heads >= 4ull * cpu_threads(c->backend)) return heads;
+  return 1;
 }
 
 // Sum of the positions that the tokens of a sequence see.

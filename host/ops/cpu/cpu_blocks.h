@@ -9,7 +9,7 @@
 enum { SPAN = 256, GROUP = 32, GROUPS = SPAN / GROUP, BLOCKS_T = 8, BLOCKS_TILE_T = 6, MOST_STRIPS = 2 };
 
 struct span {
-  _Alignas(64) int16_t q[SPAN];
+  int16_t q[SPAN];
   float d[GROUPS], less[GROUPS];
 };
 

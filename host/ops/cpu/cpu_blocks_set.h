@@ -228,7 +228,8 @@ INLINE void NAME(take_less)(float *sums, size_t stride, const struct rounded *x,
     for (uint32_t i = 0; i < R; i++)
 #pragma GCC unroll 8
       for (uint32_t j = 0; j < N; j++)
-        s[i][j] -= x[i * x_stride].sums[g] * *(const NAME(wide_floats) *)&strips[j / OF_STRIP].less[g][j % OF_STRIP * L];
+        s[i][j] -=
+            x[i * x_stride].sums[g] * *(const NAME(wide_floats) *)&strips[j / OF_STRIP].less[g][j % OF_STRIP * L];
 #pragma GCC unroll 8
   for (uint32_t i = 0; i < R; i++)
 #pragma GCC unroll 8
