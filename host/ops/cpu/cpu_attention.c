@@ -5,6 +5,7 @@ struct attention_call {
   struct tensor o, qkv, cache_k, cache_v, table;
   const struct sequence *q;
   struct attention_args a;
+  uint32_t together; // heads of a task
 };
 
 // The rotation (c + is) of a sum of angles is the product of their rotations, so the table has one row per byte of the
@@ -55,7 +56,7 @@ void cpu_rope_append(struct recorder *c, const struct rope_append *rope) {
   cpu_end(c, "rope_append", NULL, 4 * n * a->d * (2 * width + 3ull * a->kv_heads), 6 * n * width * rope->table.cols);
 }
 
-enum { POSITIONS = 64 }; // scores that are held at once
+enum { POSITIONS = 64, MOST_TOGETHER = 16 }; // scores that are held at once; heads of a task
 
 // Online softmax: with the maximum m of the scores so far, sum = sum of e^(score - m) and o = sum of e^(score - m) v. A
 // larger maximum rescales both.
@@ -63,39 +64,88 @@ struct softmax {
   float max, sum;
 };
 
-CPU_CLONES static void attend_block(struct softmax *f, float *restrict o, const float *q,
-                                    const struct attention_call *v, uint32_t kv_head, uint32_t first, uint32_t n) {
-  uint32_t d = v->a.d;
-  float score[POSITIONS], max = f->max, scale = 1 / sqrtf((float)d);
-  for (uint32_t i = 0; i < n; i++) {
-    score[i] = scale * lanes_dot(q, cache_row(&v->cache_k, v, first + i) + (uint64_t)kv_head * d, d);
-    if (score[i] > max) max = score[i];
-  }
-  float shrink = expf(f->max - max);
-  f->max = max;
-  f->sum *= shrink;
-  for (uint32_t j = 0; j < d; j++) o[j] *= shrink;
-  for (uint32_t i = 0; i < n; i++) {
-    const float *restrict value = cache_row(&v->cache_v, v, first + i) + (uint64_t)kv_head * d;
-    float p = expf(score[i] - max);
-    f->sum += p;
-    for (uint32_t j = 0; j < d; j++) o[j] += p * value[j];
+enum { KEYS = 4 }; // that a loop reads at once
+
+// score[i] = scale q k[i].
+static inline __attribute__((always_inline)) void scores_of(float *score, const float *q, const float *const *k,
+                                                            uint32_t d, float scale) {
+  half_lanes sums[KEYS][2] = {{{0}}};
+  for (uint32_t j = 0; j < d; j += LANES)
+    for (int i = 0; i < KEYS; i++)
+      for (int h = 0; h < 2; h++) sums[i][h] += ((const half_lanes *)(q + j))[h] * ((const half_lanes *)(k[i] + j))[h];
+  for (int i = 0; i < KEYS; i++) score[i] = scale * lanes_sum((const lanes *)sums[i]);
+}
+
+// o += p[0] v[0] + p[1] v[1] + ..., from left to right.
+static inline __attribute__((always_inline)) void add_values(float *restrict o, const float *p, const float *const *v,
+                                                             uint32_t d) {
+  for (uint32_t j = 0; j < d; j += LANES / 2) {
+    half_lanes sum = *(half_lanes *)(o + j);
+    for (int i = 0; i < KEYS; i++) sum += p[i] * *(const half_lanes *)(v[i] + j);
+    *(half_lanes *)(o + j) = sum;
   }
 }
 
-static void attention_head(void *context, uint64_t index, uint32_t worker) {
+// The scores become e^(score - max).
+static inline __attribute__((always_inline)) void soften(struct softmax *f, float *o, float *score, uint32_t n,
+                                                         uint32_t d) {
+  float max = f->max;
+  for (uint32_t i = 0; i < n; i++)
+    if (score[i] > max) max = score[i];
+  const float shrink = expf(f->max - max);
+  f->max = max;
+  f->sum *= shrink;
+  for (uint32_t j = 0; j < d; j++) o[j] *= shrink;
+  for (uint32_t i = 0; i < n; i++) f->sum += score[i] = expf(score[i] - max);
+}
+
+// All heads of a task; keys and values come from the second cache once for all of them.
+CPU_CLONES static void attend_block(struct softmax *f, float *o, const float *q, const struct attention_call *v,
+                                    uint32_t kv_head, uint32_t first, uint32_t n) {
+  const uint32_t d = v->a.d, heads = v->together, fours = d % LANES ? 0 : n / KEYS * KEYS;
+  const float *k[POSITIONS], *values[POSITIONS], scale = 1 / sqrtf((float)d);
+  float score[MOST_TOGETHER][POSITIONS];
+  for (uint32_t i = 0; i < n; i++) {
+    k[i] = cache_row(&v->cache_k, v, first + i) + (uint64_t)kv_head * d;
+    values[i] = cache_row(&v->cache_v, v, first + i) + (uint64_t)kv_head * d;
+  }
+  for (uint32_t i = 0; i < fours; i += KEYS)
+    for (uint32_t h = 0; h < heads; h++) scores_of(&score[h][i], q + h * d, k + i, d, scale);
+  for (uint32_t i = fours; i < n; i++)
+    for (uint32_t h = 0; h < heads; h++) score[h][i] = scale * lanes_dot(q + h * d, k[i], d);
+  for (uint32_t h = 0; h < heads; h++) soften(&f[h], o + h * d, score[h], n, d);
+  for (uint32_t i = 0; i < fours; i += KEYS)
+    for (uint32_t h = 0; h < heads; h++) add_values(o + h * d, &score[h][i], values + i, d);
+  for (uint32_t i = fours; i < n; i++)
+    for (uint32_t h = 0; h < heads; h++)
+      for (uint32_t j = 0; j < d; j++) o[h * d + j] += score[h][i] * values[i][j];
+}
+
+// A token's heads that share keys and values go through these together, a block of positions at a time.
+static void attention_heads(void *context, uint64_t index, uint32_t worker) {
   const struct attention_call *v = context;
   (void)worker;
-  uint32_t t = (uint32_t)(index / v->a.heads), head = (uint32_t)(index % v->a.heads), d = v->a.d;
-  uint32_t end = v->q->pos + t + 1, first = v->a.window && end > v->a.window ? end - v->a.window : 0;
+  const uint32_t tasks = v->a.heads / v->together, t = (uint32_t)(index / tasks), d = v->a.d;
+  const uint32_t head = (uint32_t)(index % tasks) * v->together;
+  const uint32_t end = v->q->pos + t + 1, begin = v->a.window && end > v->a.window ? end - v->a.window : 0;
   const float *q = f32_row(&v->qkv, v->q->row + t) + (uint64_t)head * d;
   float *o = f32_row(&v->o, v->q->row + t) + (uint64_t)head * d;
-  struct softmax f = {-INFINITY, 0};
-  memset(o, 0, d * sizeof(float));
-  for (; first < end; first += POSITIONS)
-    attend_block(&f, o, q, v, head / (v->a.heads / v->a.kv_heads), first,
+  struct softmax f[MOST_TOGETHER];
+  memset(o, 0, (uint64_t)v->together * d * sizeof(float));
+  for (uint32_t i = 0; i < v->together; i++) f[i] = (struct softmax){-INFINITY, 0};
+  for (uint32_t first = begin; first < end; first += POSITIONS)
+    attend_block(f, o, q, v, head / (v->a.heads / v->a.kv_heads), first,
                  end - first < POSITIONS ? end - first : POSITIONS);
-  for (uint32_t j = 0; j < d; j++) o[j] /= f.sum;
+  for (uint32_t i = 0; i < v->together; i++)
+    for (uint32_t j = 0; j < d; j++) o[i * d + j] /= f[i].sum;
+}
+
+// Heads of a task: as many as share keys and values, if enough tasks remain for all threads.
+static uint32_t heads_together(const struct recorder *c, const struct attention_args *a, uint32_t T) {
+  const uint32_t share = a->heads / a->kv_heads;
+  for (uint32_t heads = share < MOST_TOGETHER ? share : MOST_TOGETHER; heads > 1; heads--)
+    if (share % heads == 0 && (uint64_t)T * a->heads / heads >= 4ull * cpu_threads(c->backend)) return heads;
+  return 1;
 }
 
 // Sum of the positions that the tokens of a sequence see.
@@ -113,7 +163,8 @@ void cpu_attention(struct recorder *c, const struct attention *op) {
   for (uint32_t s = 0; s < op->sequences.rows; s++) {
     v.q = sequence_at(&op->sequences, s);
     uint64_t work = 4 * positions_seen(v.q, a->window) * a->heads * a->d;
-    cpu_parallel(c, (uint64_t)v.q->T * a->heads, work, attention_head, &v);
+    v.together = heads_together(c, a, v.q->T);
+    cpu_parallel(c, (uint64_t)v.q->T * (a->heads / v.together), work, attention_heads, &v);
     uint64_t span = v.q->pos + v.q->T; // positions that some token sees
     if (a->window && span > v.q->T + a->window - 1) span = v.q->T + a->window - 1;
     bytes += 8 * a->d * ((uint64_t)v.q->T * a->heads + span * a->kv_heads);

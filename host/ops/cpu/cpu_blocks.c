@@ -178,7 +178,8 @@ const struct block_kernels *cpu_block_kernels(uint32_t i) {
 
 // ---------------------------------------------------------------- the operation
 
-enum { PANEL = 4 * LANES, T_BLOCK = 86 * BLOCKS_TILE_T }; // rows of w and tokens of a task
+// Rows of w and tokens of a task. Inputs of T_PART tokens stay in the first cache while the strips of the panel pass.
+enum { STRIPS = 4, PANEL = STRIPS * LANES, T_PART = 4 * BLOCKS_TILE_T, T_BLOCK = 22 * T_PART };
 
 struct blocks_call {
   const struct block_kernels *kernels;
@@ -243,17 +244,19 @@ static void tiles_task(void *context, uint64_t index, uint32_t worker) {
   const uint32_t rows = m->w.rows - first < PANEL ? m->w.rows - first : PANEL;
   const uint32_t left = m->x.rows - t, T = left < T_BLOCK ? left : T_BLOCK;
   const struct rounded *x = m->rounded + (size_t)t * m->spans;
-  float sums[T_BLOCK][PANEL];
-  struct strip strips[MOST_STRIPS];
+  _Alignas(64) float sums[T_BLOCK][PANEL];
+  struct strip strips[STRIPS];
   (void)worker;
   memset(sums, 0, tiled(T) * sizeof sums[0]);
-  for (uint32_t c = 0; c < m->spans; c++)
-    for (uint32_t s = 0; s < rows; s += m->kernels->strips * LANES) {
-      for (uint32_t j = 0; j < m->kernels->strips; j++)
-        m->kernels->pack(&strips[j], block_row(&m->w, first + s + j * LANES), c * SPAN);
-      m->kernels->tiles(&sums[0][s], PANEL, x + c, m->spans, (uint32_t)round_up(T, BLOCKS_TILE_T), strips,
-                        groups_from(m->w.cols, c * SPAN), m->w.dtype);
-    }
+  for (uint32_t c = 0; c < m->spans; c++) {
+    for (uint32_t j = 0; j < round_up(rows, m->kernels->strips * LANES) / LANES; j++)
+      m->kernels->pack(&strips[j], block_row(&m->w, first + j * LANES), c * SPAN);
+    for (uint32_t i = 0; i < T; i += T_PART)
+      for (uint32_t j = 0; j * LANES < rows; j += m->kernels->strips)
+        m->kernels->tiles(&sums[i][j * LANES], PANEL, x + (size_t)i * m->spans + c, m->spans,
+                          T - i < T_PART ? (uint32_t)round_up(T - i, BLOCKS_TILE_T) : T_PART, &strips[j],
+                          groups_from(m->w.cols, c * SPAN), m->w.dtype);
+  }
   for (uint32_t i = 0; i < T; i++) store(m, t + i, first, rows, sums[i]);
 }
 

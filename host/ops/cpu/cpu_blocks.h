@@ -20,9 +20,9 @@ struct rounded {
   float d[GROUPS], sums[GROUPS];
 };
 
-// LANES rows of weights, transposed: pairs of columns lie side by side.
+// LANES rows of weights, transposed: pairs of columns lie side by side. No vector of them is in two cache lines.
 struct strip {
-  int16_t q[SPAN / 2][LANES][2];
+  _Alignas(64) int16_t q[SPAN / 2][LANES][2];
   float d[GROUPS][LANES], less[GROUPS][LANES];
 };
 

@@ -110,6 +110,12 @@ INLINE float NAME(sum_of)(const half_lanes *sums) {
   return (four[0] + four[2]) + (four[1] + four[3]);
 }
 
+// Fetches bytes that are read later; they may be past the end of the weights.
+INLINE void NAME(fetch)(uintptr_t from, const uint32_t bytes) {
+#pragma GCC unroll 4
+  for (uint32_t line = 0; line < bytes; line += 64) __builtin_prefetch((const void *)(from + line));
+}
+
 // One token and one row: the weights go from their bytes into products, without a span.
 INLINE float NAME(dot_of)(const struct rounded *x, struct block_row w, const enum dtype dtype) {
   const uint32_t reach = groups_of(dtype);
@@ -121,7 +127,7 @@ INLINE float NAME(dot_of)(const struct rounded *x, struct block_row w, const enu
     NAME(wide) s[2] = {{0}};
     struct NAME(head) h;
     NAME(head_of)(&h, b, dtype);
-    __builtin_prefetch((const void *)((uintptr_t)b + AHEAD)); // may be past the end
+    NAME(fetch)((uintptr_t)b + AHEAD, bytes_of(dtype));
 #pragma GCC unroll 4
     for (uint32_t part = 0; part < NAME(parts_of)(dtype); part++) {
       const int16_t *from = span->q + g * GROUP + NAME(first_of)(part, dtype);
@@ -195,6 +201,7 @@ TARGET static void NAME(pack)(struct strip *to, struct block_row w, uint32_t k) 
         struct block_row one = w;
         one.blocks += r * w.stride;
         groups = NAME(unpack_at)(row, one, k);
+        NAME(fetch)((uintptr_t)one.blocks + dtype_bytes(w.dtype, k + SPAN), (uint32_t)dtype_bytes(w.dtype, SPAN));
       }
       memset(row->q + groups * GROUP, 0, (GROUPS - groups) * GROUP * sizeof *row->q);
       for (uint32_t g = 0; g < GROUPS; g++) {
@@ -207,10 +214,33 @@ TARGET static void NAME(pack)(struct strip *to, struct block_row w, uint32_t k) 
   }
 }
 
+// sums (TILE_ROWS, TILE_STRIPS * LANES) -= what the minima take away.
+INLINE void NAME(take_less)(float *sums, size_t stride, const struct rounded *x, size_t x_stride,
+                            const struct strip *strips, uint32_t groups) {
+  enum { R = TILE_ROWS, L = WIDE / 4, OF_STRIP = LANES / L, N = TILE_STRIPS * OF_STRIP };
+  NAME(wide_floats) s[R][N];
+#pragma GCC unroll 8
+  for (uint32_t i = 0; i < R; i++)
+#pragma GCC unroll 8
+    for (uint32_t j = 0; j < N; j++) s[i][j] = *(NAME(wide_floats) *)(sums + i * stride + j * L);
+  for (uint32_t g = 0; g < groups; g++)
+#pragma GCC unroll 8
+    for (uint32_t i = 0; i < R; i++)
+#pragma GCC unroll 8
+      for (uint32_t j = 0; j < N; j++)
+        s[i][j] -=
+            x[i * x_stride].sums[g] * *(const NAME(wide_floats) *)&strips[j / OF_STRIP].less[g][j % OF_STRIP * L];
+#pragma GCC unroll 8
+  for (uint32_t i = 0; i < R; i++)
+#pragma GCC unroll 8
+    for (uint32_t j = 0; j < N; j++) *(NAME(wide_floats) *)(sums + i * stride + j * L) = s[i][j];
+}
+
 // sums (TILE_ROWS, TILE_STRIPS * LANES) += x strips, in registers. L: lanes of a vector; N: vectors of a row.
 INLINE void NAME(tile)(float *sums, size_t stride, const struct rounded *x, size_t x_stride, const struct strip *strips,
                        uint32_t groups, const uint32_t reach, const bool less) {
   enum { R = TILE_ROWS, L = WIDE / 4, OF_STRIP = LANES / L, N = TILE_STRIPS * OF_STRIP };
+  if (less) NAME(take_less)(sums, stride, x, x_stride, strips, groups);
   for (uint32_t g = 0; g < groups; g += reach) {
     NAME(wide) s[R][N] = {{{0}}};
     const uint32_t end = (g + reach < groups ? g + reach : groups) * (GROUP / 2);
@@ -235,13 +265,6 @@ INLINE void NAME(tile)(float *sums, size_t stride, const struct rounded *x, size
             __builtin_convertvector(s[i][j], NAME(wide_floats)) * x[i * x_stride].d[g] *
             *(const NAME(wide_floats) *)&strips[j / OF_STRIP].d[g][j % OF_STRIP * L];
   }
-  for (uint32_t i = 0; less && i < R; i++)
-    for (uint32_t j = 0; j < N; j++) {
-      NAME(wide_floats) sum = *(NAME(wide_floats) *)(sums + i * stride + j * L);
-      for (uint32_t g = 0; g < groups; g++)
-        sum -= x[i * x_stride].sums[g] * *(const NAME(wide_floats) *)&strips[j / OF_STRIP].less[g][j % OF_STRIP * L];
-      *(NAME(wide_floats) *)(sums + i * stride + j * L) = sum;
-    }
 }
 
 TARGET static void NAME(tiles)(float *sums, size_t stride, const struct rounded *x, size_t x_stride, uint32_t T,

@@ -4,6 +4,7 @@
 CPU_CLONES static float dot(const float *a, const float *b, size_t n) { return lanes_dot(a, b, n); }
 float cpu_dot(const float *a, const float *b, size_t n) { return dot(a, b, n); }
 
+// Columns of b are copied where many rows of a use them: rows of b that lie 512 bytes apart share few sets of a cache.
 // The vectors are as wide as registers of the instruction set: those that are wider are kept in memory by the compiler.
 // The order of every sum is the same for all.
 struct product {
@@ -15,16 +16,16 @@ struct product {
   uint32_t N;
 };
 
-enum { TILE_ROWS = 4, TILE_VECTORS = 2 };
+enum { TILE_ROWS = 4, TILE_VECTORS = 2, PANEL_ROWS = 128 };
 
 // y (4 rows, 2 vectors) += a b; y stays in registers while k runs.
 #define TILE(vector)                                                                                                   \
   {                                                                                                                    \
-    const float *from = p->a.x + i * p->a.row, *b = p->b + j;                                                          \
+    const float *from = p->a.x + i * p->a.row, *b = panel;                                                             \
     vector s[TILE_ROWS][TILE_VECTORS];                                                                                 \
     for (uint32_t r = 0; r < TILE_ROWS; r++)                                                                           \
       for (uint32_t v = 0; v < TILE_VECTORS; v++) s[r][v] = ((vector *)(y + r * p->y_stride))[v];                      \
-    for (uint32_t k = 0; k < p->a.cols; k++, from += p->a.col, b += p->b_stride)                                       \
+    for (uint32_t k = 0; k < p->a.cols; k++, from += p->a.col, b += step)                                              \
       for (uint32_t r = 0; r < TILE_ROWS; r++)                                                                         \
         for (uint32_t v = 0; v < TILE_VECTORS; v++) s[r][v] += from[r * p->a.row] * ((const vector *)b)[v];            \
     for (uint32_t r = 0; r < TILE_ROWS; r++)                                                                           \
@@ -36,11 +37,19 @@ enum { TILE_ROWS = 4, TILE_VECTORS = 2 };
     typedef float vector __attribute__((vector_size(bytes), aligned(4), may_alias));                                   \
     enum { COLUMNS = TILE_VECTORS * bytes / 4 };                                                                       \
     const uint32_t tiled_rows = p->a.rows / TILE_ROWS * TILE_ROWS, tiled_cols = p->N / COLUMNS * COLUMNS;              \
-    for (uint32_t j = 0; j < tiled_cols; j += COLUMNS)                                                                 \
+    const bool copy = tiled_rows > 2 * TILE_ROWS && p->a.cols <= PANEL_ROWS;                                           \
+    const size_t step = copy ? COLUMNS : p->b_stride;                                                                  \
+    float copied[PANEL_ROWS * COLUMNS];                                                                                \
+    for (uint32_t j = 0; j < tiled_cols; j += COLUMNS) {                                                               \
+      const float *const panel = copy ? copied : p->b + j;                                                             \
+      for (uint32_t k = 0; copy && k < p->a.cols; k++)                                                                 \
+        for (uint32_t v = 0; v < TILE_VECTORS; v++)                                                                    \
+          ((vector *)(copied + k * COLUMNS))[v] = ((const vector *)(p->b + k * p->b_stride + j))[v];                   \
       for (uint32_t i = 0; i < tiled_rows; i += TILE_ROWS) {                                                           \
         float *y = p->y + i * p->y_stride + j;                                                                         \
         TILE(vector)                                                                                                   \
       }                                                                                                                \
+    }                                                                                                                  \
     for (uint32_t i = 0; i < p->a.rows; i++) /* what the tiles left: columns at the right, rows at the bottom */       \
       for (uint32_t k = 0, first = i < tiled_rows ? tiled_cols : 0; first < p->N && k < p->a.cols; k++) {              \
         float *restrict row = p->y + i * p->y_stride;                                                                  \
