@@ -25,8 +25,8 @@ void imagined_close(struct backend *b);
 // and plans.
 #define IMAGINED_FUNCTIONS                                                                                             \
   .close = imagined_close, .compile_seconds = imagined_compile_seconds, .compile = imagined_compile,                   \
-  .buffer_create = imagined_create, .buffer_free = imagined_free, .buffer_write = imagined_write, .buffer_write_by = imagined_write_by,                  \
-  .buffer_read = imagined_read, .buffer_read_parts = imagined_read_parts, .buffer_zero = imagined_zero,                \
-  .recorder_run = imagined_run, .recorder_counters = imagined_counters, .recorder_profile = imagined_profile,          \
-  .recorder_busy = imagined_profile, .recorder_times = imagined_times
+  .buffer_create = imagined_create, .buffer_free = imagined_free, .buffer_write = imagined_write,                      \
+  .buffer_write_by = imagined_write_by, .buffer_read = imagined_read, .buffer_read_parts = imagined_read_parts,        \
+  .buffer_zero = imagined_zero, .recorder_run = imagined_run, .recorder_counters = imagined_counters,                  \
+  .recorder_profile = imagined_profile, .recorder_busy = imagined_profile, .recorder_times = imagined_times
 #endif

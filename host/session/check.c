@@ -220,8 +220,8 @@ static void set_case(struct check *k, int fast, uint32_t i) {
   k->c = &check_cases[i];
 }
 
-// The number of lists whose kernels are compiled together. Many cores compile them in much less time than one core does;
-// a check that ends early leaves the other lists' kernels alone.
+// The number of lists whose kernels are compiled together. Many cores compile them in much less time than one core
+// does; a check that ends early leaves the other lists' kernels alone.
 enum { TOGETHER = 8 };
 
 static void record_lists(struct recorder *c, void *context) {

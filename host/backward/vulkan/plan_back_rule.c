@@ -55,8 +55,8 @@ static bool plan_scan(const struct plan *plan, struct plan_back_rule *p, bool re
 }
 
 // Long blocks keep fewer states. In software, whose compiler takes long over them, they are short. Pairs of steps keep
-// a few subgroups busy even where keys have few columns. A subgroup's registers hold three sums for each of its tiles of
-// steps.
+// a few subgroups busy even where keys have few columns. A subgroup's registers hold three sums for each of its tiles
+// of steps.
 static bool plan_grads(const struct plan *plan, struct plan_back_rule *p) {
   for (p->block = plan->software ? 16 : 64; p->block >= CHUNK; p->block -= CHUNK) {
     const uint32_t tiles = p->block / plan->matrix_m;
