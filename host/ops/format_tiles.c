@@ -19,23 +19,44 @@
 // its high half. Q8_0 has 32 bytes a group, one for each element.
 #include "format.h"
 
-// A word is copied to bytes as it is in memory: host and GPU are both little-endian.
+// Words are copied as they are in memory: host and GPU are both little-endian. A word's bytes are used in parallel.
 static uint32_t word_at(const uint8_t *bytes) {
   uint32_t word;
   memcpy(&word, bytes, 4);
   return word;
 }
 
+static uint64_t words_at(const uint8_t *bytes) {
+  uint64_t words;
+  memcpy(&words, bytes, 8);
+  return words;
+}
+
 static void put_word(uint8_t *bytes, uint32_t word) { memcpy(bytes, &word, 4); }
+
+#define EACH_BYTE 0x0101010101010101u // times a mask of eight bits: that mask for each byte
 
 // Packs 32 numbers of four bits into 16 bytes. They are taken from bits shift ... shift + 3 of each input byte.
 static void put_halves(const uint8_t *first, const uint8_t *second, int shift, uint8_t *to) {
-  for (int i = 0; i < 16; i++) to[i] = (uint8_t)((first[i] >> shift & 15) | (second[i] >> shift & 15) << 4);
+  for (int i = 0; i < 16; i += 8) {
+    const uint64_t low = words_at(first + i) >> shift & 15 * EACH_BYTE,
+                   high = words_at(second + i) >> shift & 15 * EACH_BYTE, both = low | high << 4;
+    memcpy(to + i, &both, 8);
+  }
 }
 
 // In Q4_K and Q5_K, groups 2 i and 2 i + 1 are the low and the high four bits of the same 32 bytes.
 static void put_pairs_of_groups(const uint8_t *halves, uint8_t *to) {
   for (int j = 0; j < 8; j++, to += 16) put_halves(halves + j / 2 * 32, halves + j / 2 * 32 + 16, j % 2 * 4, to);
+}
+
+// Of each byte of `words` words takes `width` bits, from bit `from` on. Those of word w go to bit width * w of the
+// byte.
+static uint32_t gather_bits(const uint8_t *bytes, int words, int from, int width) {
+  const uint64_t mask = ((1u << width) - 1) * EACH_BYTE;
+  uint64_t sum = 0; // of even words in its low half, of odd ones in its high half
+  for (int w = 0; w < words; w += 2) sum |= (words_at(bytes + 4 * w) >> from & mask) << (width * w);
+  return (uint32_t)sum | (uint32_t)(sum >> 32) << width;
 }
 
 static void tile_q8_0(const uint8_t *from, uint8_t *to) {
@@ -55,25 +76,34 @@ static void tile_4_of_32(const uint8_t *from, uint8_t *to) {
 
 static void tile_q5_0(const uint8_t *from, uint8_t *to) {
   for (int j = 0; j < 8; j++, from += 22) {
-    const uint32_t fifth = word_at(from + 2);
     uint32_t bits = 0;
-    for (int e = 0; e < 32; e++) bits |= (fifth >> e & 1) << (8 * (e % 4) + e / 4);
+    for (int c = 0; c < 4; c++) { // every fourth bit
+      uint32_t x = word_at(from + 2) >> c & 0x11111111u;
+      x = (x | x >> 3) & 0x03030303u;
+      x = (x | x >> 6) & 0x000f000fu;
+      bits |= ((x | x >> 12) & 0xffu) << (8 * c);
+    }
     memcpy(to + 2 * j, from, 2);
     put_word(to + 16 + 4 * j, bits);
     memcpy(to + 48 + 16 * j, from + 6, 16);
   }
 }
 
+// Four scales and four minima, in bytes.
+static uint32_t put_low_bits(uint32_t scales, uint32_t minima, uint8_t *to) {
+  put_word(to, (scales & 0x0f0f0f0fu) | (minima & 0x0f0f0f0fu) << 4);
+  uint32_t high = (scales >> 4 & 0x03030303u) | (minima >> 4 & 0x03030303u) << 2; // half a byte each
+  high = (high | high >> 4) & 0x00ff00ffu;
+  return (high | high >> 8) & 0xffff;
+}
+
 // Reorders the 12 bytes of scales and minima of Q4_K and Q5_K. decode_k (format.c) describes their order.
 static void put_scales(const uint8_t *s, uint8_t *to) {
-  uint32_t high = 0;
-  for (int j = 0; j < 8; j++) {
-    const uint32_t scale = j < 4 ? s[j] & 63u : (s[j + 4] & 15u) | (uint32_t)(s[j - 4] >> 6) << 4;
-    const uint32_t minimum = j < 4 ? s[j + 4] & 63u : (uint32_t)(s[j + 4] >> 4) | (uint32_t)(s[j] >> 6) << 4;
-    to[j] = (uint8_t)((scale & 15) | (minimum & 15) << 4);
-    high |= (scale >> 4 | minimum >> 4 << 2) << (4 * j);
-  }
-  put_word(to + 8, high);
+  const uint32_t scales = word_at(s), minima = word_at(s + 4), both = word_at(s + 8), two = 0x03030303u;
+  const uint32_t first = put_low_bits(scales, minima, to);
+  const uint32_t second = put_low_bits((both & 0x0f0f0f0fu) | (scales >> 6 & two) << 4,
+                                       (both >> 4 & 0x0f0f0f0fu) | (minima >> 6 & two) << 4, to + 4);
+  put_word(to + 8, first | second << 16);
 }
 
 static void tile_q4_k(const uint8_t *from, uint8_t *to) {
@@ -85,11 +115,7 @@ static void tile_q4_k(const uint8_t *from, uint8_t *to) {
 static void tile_q5_k(const uint8_t *from, uint8_t *to) {
   memcpy(to, from, 4);
   put_scales(from + 4, to + 4);
-  for (int j = 0; j < 8; j++) {
-    uint32_t bits = 0;
-    for (int w = 0; w < 8; w++) bits |= (word_at(from + 16 + 4 * w) >> j & 0x01010101u) << w;
-    put_word(to + 16 + 4 * j, bits);
-  }
+  for (int j = 0; j < 8; j++) put_word(to + 16 + 4 * j, gather_bits(from + 16, 8, j, 1));
   put_pairs_of_groups(from + 48, to + 48);
 }
 
@@ -99,11 +125,7 @@ static void tile_q6_k(const uint8_t *from, uint8_t *to) {
     const uint8_t *low = from + half * 64 + r % 2 * 32, *high = from + 128 + half * 32;
     memcpy(to + 4 * j, from + 192 + 2 * j, 2);
     memcpy(to + 4 * j + 2, from + 208, 2);
-    for (int h = 0; h < 2; h++) {
-      uint32_t bits = 0;
-      for (int w = 0; w < 4; w++) bits |= (word_at(high + 16 * h + 4 * w) >> (2 * r) & 0x03030303u) << (2 * w);
-      put_word(to + 32 + 8 * j + 4 * h, bits);
-    }
+    for (int h = 0; h < 2; h++) put_word(to + 32 + 8 * j + 4 * h, gather_bits(high + 16 * h, 4, 2 * r, 2));
     put_halves(low, low + 16, r / 2 * 4, to + 96 + 16 * j);
   }
 }
