@@ -477,8 +477,8 @@ DELTAIC_API deltaic_status deltaic_sequence_load(deltaic_session *session, uint3
  * from any thread and from a signal handler, at any time before deltaic_session_free(). */
 DELTAIC_API void deltaic_session_cancel(deltaic_session *session);
 
-/* Compiles, on all cores, the pipelines of calls of any number of tokens and sequences, so that no later call has to
- * wait for the driver's compiler; without it the first calls of a kind compile theirs. Leaves out scores and probes. It
+/* Compiles, on all cores, the pipelines of calls of few and many tokens and sequences, so that later calls need not wait
+ * for the driver's compiler; without it the first calls of a kind compile theirs. Leaves out scores and probes. It
  * changes no sequence, and does nothing on the CPU. Drivers that compile when a kernel first runs still do that then.
  * DELTAIC_CANCELLED: deltaic_device_options.compiling returned false. Experimental. */
 DELTAIC_API deltaic_status deltaic_session_prepare(deltaic_session *session);

@@ -311,6 +311,15 @@ deltaic_status kernel_get(struct device *device, const struct shader *shader, co
   return status ? status : kernel_compile(device, shader, spec, count, out);
 }
 
+bool kernel_is_compiled(struct device *device, const struct shader *shader, const uint32_t *spec, uint32_t count) {
+  struct pipeline_store *store = device->pipelines;
+  pthread_mutex_lock(&store->lock);
+  const struct entry *entry = find(store->bucket[bucket_of(shader, spec, count)], shader, spec, count);
+  const bool compiled = entry && !entry->compiling;
+  pthread_mutex_unlock(&store->lock);
+  return compiled;
+}
+
 uint64_t pipelines_compile_ns(struct device *device) {
   struct pipeline_store *store = device->pipelines;
   pthread_mutex_lock(&store->lock);

@@ -52,7 +52,7 @@ void trainer_set_steps(struct trainer *t, uint64_t steps);
 size_t trainer_count(const struct trainer *t);
 const struct trained *trainer_at(const struct trainer *t, size_t i);
 // What is trained, and AdamW's moments: n numbers each. A step, a write or a refresh that failed on the way has left
-// the model half updated: everything below then fails with a sentence that says so.
+// the model half updated: reads, writes and steps then fail with a sentence that says so.
 enum trained_array { TRAINED_P, TRAINED_M, TRAINED_V, TRAINED_ARRAYS };
 deltaic_status trainer_read(struct trainer *t, size_t i, enum trained_array which, float *out);
 // After p was written, trainer_refresh() passes it on to the learner.

@@ -163,9 +163,9 @@ static uint32_t larger(uint32_t a, uint32_t b) { return a > b ? a : b; }
 
 // Passes on a strip in pieces of at most WALK_SPAN: some rows, or a part of a row.
 static void cut(const struct strip *s, strip_use use, void *user) {
-  const uint32_t step = larger(s->cols, larger(s->p.row, s->g.row)), wide = WALK_SPAN / 2 / larger(s->p.col, s->g.col);
-  const uint32_t most = larger(WALK_SPAN / 2 / step, 1);
-  assert(s->rows == 1 || s->cols <= wide);
+  const uint32_t step = larger(s->cols, larger(s->p.row, s->g.row));
+  const uint32_t wide = larger(WALK_SPAN / 2 / larger(s->p.col, s->g.col), 1);
+  const uint32_t most = s->cols <= wide ? larger(WALK_SPAN / 2 / step, 1) : 1;
   for (uint32_t row = 0, rows; row < s->rows; row += rows) {
     rows = s->rows - row < most ? s->rows - row : most;
     for (uint32_t col = 0, cols; col < s->cols; col += cols) {

@@ -30,7 +30,7 @@ static void add_prompts(struct deltaic_session *s, struct recorder *c) {
 
 // Of any number of sequences the logits after the last tokens, and logits of so many rows.
 static void add_logits(struct deltaic_session *s, struct recorder *c) {
-  for (uint32_t n = 1; n <= s->shape.sequences; n++) {
+  for (uint32_t n = 1; n <= s->shape.sequences && n < s->shape.batch; n++) {
     slice_list_prompt(s, &(struct slice_shape){.T = n + 1, .count = n, .longest = 2, .ends = n});
     add(s, c);
   }

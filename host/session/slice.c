@@ -292,7 +292,7 @@ static void hand_out_scores(const struct deltaic_session *s, const struct work *
 
 void slice_list_prompt(struct deltaic_session *s, const struct slice_shape *p) {
   struct call call = call_of(s, p->T, p->count, p->longest);
-  call.l->kinds = s->probe.kinds; // deltaic_session_next() replays, so it cannot be probed
+  call.l->kinds = p->probes; // deltaic_session_next() replays, so it cannot be probed
   op_mark(call.l, s->seen, tensor_rows(s->tokens, 0, p->T), table(s, p->count));
   const struct tensor x = record_layers(s, &call);
   record_scores(s, p->targets);
@@ -303,8 +303,12 @@ void slice_list_prompt(struct deltaic_session *s, const struct slice_shape *p) {
 static deltaic_status run_prefill(struct deltaic_session *s, const struct work *w, uint32_t longest, uint32_t targets) {
   struct recorder *c = s->prefill;
   c->functions->recorder_begin(c, false, &s->cancel);
-  slice_list_prompt(
-      s, &(struct slice_shape){.T = w->T, .count = w->count, .longest = longest, .ends = w->ends, .targets = targets});
+  slice_list_prompt(s, &(struct slice_shape){.T = w->T,
+                                             .count = w->count,
+                                             .longest = longest,
+                                             .ends = w->ends,
+                                             .targets = targets,
+                                             .probes = s->probe.kinds});
   c->functions->recorder_list(c, &s->list);
   deltaic_status status = c->functions->recorder_run(c);
   return s->probe.kinds && s->probe.status != DELTAIC_OK ? s->probe.status : status;

@@ -28,9 +28,9 @@ deltaic_status slice_replay(struct deltaic_session *s, uint32_t n, bool draw);
 // These fill the session's list: one token of each of n sequences, as slice_replay() computes it.
 void slice_list_step(struct deltaic_session *s, uint32_t n, bool draw);
 // T tokens of `count` sequences, at most `longest` of one; logits after the last tokens of the first `ends` sequences,
-// and the scores of `targets` rows.
+// and the scores of `targets` rows. probes: kinds of deltaic_probe_kind that the list has operations for.
 struct slice_shape {
-  uint32_t T, count, longest, ends, targets;
+  uint32_t T, count, longest, ends, targets, probes;
 };
 void slice_list_prompt(struct deltaic_session *s, const struct slice_shape *p);
 // The logits of rows t ... t + n - 1, of `rows`. *normed: the first row of the 64 whose norms are there, or UINT32_MAX.

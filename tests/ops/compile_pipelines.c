@@ -403,7 +403,7 @@ static bool left_out(const struct plan *plan, enum kernel_id id) {
 static bool left_out_backward(const struct plan *plan, enum backward_kernel id) {
   if (id == BACKWARD_sum_squares || id == BACKWARD_adamw || id == BACKWARD_blend) return true;
   const char *name = backward_kernels[id].name;
-  if (strstr(name, "rule_matrix_s") || strstr(name, "rule_matrix_rev"))
+  if (strstr(name, "rule_matrix_states") || strstr(name, "rule_matrix_rev"))
     return !plan->matrix_mixers || (strstr(name, "_registers") != NULL) != plan->matrix_conversions;
   return !plan->matrix_m && (strstr(name, "matrix") || strstr(name, "rounded") || strstr(name, "halves"));
 }

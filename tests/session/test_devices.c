@@ -139,6 +139,25 @@ static void list_step(struct recorder *c, void *context) {
   c->functions->recorder_list(c, &p->s->list);
 }
 
+static bool never(void *user, const deltaic_probed *probed) {
+  fail_msg("layer %d was probed", probed->layer);
+  return false;
+}
+
+// A probe is left out.
+static void check_probed(deltaic_model *model, struct compiling *c) {
+  deltaic_session *s = open_session(model, NULL);
+  assert_ok(deltaic_session_probe(s, DELTAIC_PROBE_RESIDUAL, never, NULL));
+  *c = (struct compiling){0};
+  assert_ok(deltaic_session_prepare(s));
+  assert_true(c->calls > 0);
+  assert_ok(deltaic_session_probe(s, 0, NULL, NULL));
+  *c = (struct compiling){.refuse_at = 1};
+  assert_ok(deltaic_session_eval(s, text, 9, DELTAIC_LOGITS_NONE, NULL));
+  assert_int_equal(c->calls, 0);
+  deltaic_session_free(s);
+}
+
 static void a_prepared_session_compiles_nothing(void **state) {
   enum { SEQUENCES = 5, BATCH = 200 };
   deltaic_context *context = test_context();
@@ -151,6 +170,7 @@ static void a_prepared_session_compiles_nothing(void **state) {
   deltaic_session *s = open_session(model, &o);
   assert_int_equal(deltaic_session_prepare(s), DELTAIC_CANCELLED);
   assert_int_equal(c.calls, 1);
+  check_probed(model, &c);
   c = (struct compiling){0};
   assert_ok(deltaic_session_prepare(s));
   assert_true(c.calls > 0 && deltaic_device_compile_seconds(device) > 0);

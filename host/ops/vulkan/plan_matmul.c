@@ -45,7 +45,7 @@ static struct plan_tile fit_tile(const struct plan *device, struct plan_tile til
   while (tile_sums(&tile) > device->shared_bytes) tile.slices /= 2;
   while (tile_steps(&tile) > device->shared_bytes && tile.buffers > 1) tile.buffers /= 2;
   while (tile_steps(&tile) > device->shared_bytes) tile.tile_k /= 2;
-  while (tile.slices > tile.tile_k / 4) tile.slices /= 2;
+  while (tile.slices > 1 && tile.slices > tile.tile_k / 4) tile.slices /= 2;
   while (tile.unroll > tile.tile_k / 4 / tile.slices) tile.unroll /= 2;
   return tile;
 }

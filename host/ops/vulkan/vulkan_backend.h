@@ -82,8 +82,8 @@ struct dispatched {
   const struct binding *bindings;
   const void *push;
 };
-// Keeps its kernel among the choices, if it is not there.
-deltaic_status vulkan_choose(struct kernel_choices *choices, const struct dispatched *d);
+// Keeps its kernel among the choices, if it is neither there nor compiled.
+deltaic_status vulkan_choose(struct device *device, struct kernel_choices *choices, const struct dispatched *d);
 // backend_functions.compile. Kernels that fail are left to kernel_get(), which tells why.
 deltaic_status vulkan_compile(struct backend *b, void (*lists)(struct recorder *c, void *context), void *context);
 // If the device does not support the kernel or the grid, the recording keeps the error.

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-deltaic_status vulkan_choose(struct kernel_choices *choices, const struct dispatched *d) {
+deltaic_status vulkan_choose(struct device *device, struct kernel_choices *choices, const struct dispatched *d) {
   const uint64_t bytes = d->count * sizeof *d->spec;
   for (size_t i = 0; i < choices->count; i++) {
     const struct kernel_choice *c = &choices->of[i];
@@ -16,6 +16,7 @@ deltaic_status vulkan_choose(struct kernel_choices *choices, const struct dispat
   }
   if (d->count > REFLECT_SPEC)
     return fail(DELTAIC_INTERNAL, "%s: %u specialization constants are too many", d->shader->name, d->count);
+  if (kernel_is_compiled(device, d->shader, d->spec, d->count)) return DELTAIC_OK;
   const deltaic_status status =
       list_room(&choices->of, choices->count, &choices->capacity, sizeof *choices->of, "kernels of lists");
   if (status) return status;
@@ -61,7 +62,8 @@ deltaic_status vulkan_compile(struct backend *b, void (*lists)(struct recorder *
   if (status) return status;
   ((struct vulkan_recorder *)c)->choices = &choices;
   lists(c, context);
-  status = compile_all(vulkan_device(b), &choices);
+  status = commands_status(((struct vulkan_recorder *)c)->commands);
+  if (!status) status = compile_all(vulkan_device(b), &choices);
   b->functions->recorder_free(c);
   free(choices.of);
   return status;

@@ -31,7 +31,7 @@ void vulkan_dispatch_shader(struct recorder *c, const struct dispatched *d, stru
   struct kernel_choices *choices = ((const struct vulkan_recorder *)c)->choices;
   const struct kernel *kernel;
   if (choices) {
-    commands_fail(commands, vulkan_choose(choices, d));
+    commands_fail(commands, vulkan_choose(vulkan_device(c->backend), choices, d));
     return;
   }
   if (!commands || !commands_going(commands)) return; // compiling a kernel may take seconds
