@@ -2,7 +2,9 @@
 // Head-in-Head (docs/mixers.md).
 //
 //   q, k, v = conv(input Wq), conv(input Wk), conv(input Wv);  beta, g from input
-//   o = delta_rule(norm(q), norm(k), v, beta, g);  output = (o [/ rms(o) * o_norm] [* silu(input Wg)]) Wo
+//   o = delta_rule(norm([act] q), norm([act] k), v, beta, g);  output = (o [/ rms(o) * o_norm] [* silu(input Wg)]) Wo
+//
+// conv ends with SiLU, for q and k only if they have no other activation act. delta_rule scales q by 1 / sqrt(Dk).
 //
 // Sizes have the letters of docs/mixers.md: T tokens, D width of the model, H query and key heads of Dk elements, Hv
 // value heads of Dv, n householder steps per token, r blocks of a head with a mask between them, W taps of convolution.
@@ -16,6 +18,7 @@
 #include <math.h>
 #include <stdio.h>
 
+// Zeroed before delta_bind(): what it does not bind is absent.
 struct delta_weights {
   struct tensor in_proj, in_bias; // (rows, D), (1, rows) f32 or absent: only the masks have a bias
   struct tensor mask;             // (1, Hv * r * r) f32: M of a fixed mask
@@ -206,7 +209,7 @@ static struct delta_args rule_args(const struct delta_spec *s) {
                              .r = s->r,
                              .scale = 1 / sqrtf((float)s->Dk),
                              .gated = s->gated,
-                             .fixed_mask = !s->mask_input,
+                             .fixed_mask = !s->mask_input, // without effect if r = 1
                              .tiled = s->tiled,
                              .nonneg = s->mask_input ? s->nonneg : HH_NONNEG_GIVEN};
 }
@@ -220,6 +223,7 @@ static struct conv_args conv_args(const struct delta_spec *s) {
                             .Dk = s->Dk};
 }
 
+// op_conv has applied SiLU, so op_delta_inputs applies another activation or none.
 static struct delta_input_args input_args(const struct delta_spec *s) {
   return (struct delta_input_args){.heads = (1 + s->n) * s->H,
                                    .Dk = s->Dk,
@@ -243,15 +247,15 @@ static struct delta_input_args input_args(const struct delta_spec *s) {
 // sees them. call->probed_layer tells the caller which layer it is.
 //
 //   input       (T, D)            normalized by block.c. One row for each token; sequence after sequence
-//   qkv_in      (T, columns.qkv)  q of H heads; k of H heads for each householder step; v of Hv heads for each step
+//   qkv_in      (T, columns.qkv)  q of H heads; k of H heads, step after step; v of Hv heads, step after step
 //   gate        (T, Hv * Dv)      input of the output gate's SiLU
 //   beta_decay  (T, n * Hv + Hv)  inputs of beta's sigmoid, then of the decay's softplus. What the layer does not have
 //                                 takes no columns
 //   mask        (T, Hv * r * r)   Head-in-Head's; absent if r = 1. If computed from the input: logits of each token's
 //                                 mask. If fixed: the mask M itself, in one row that is used for every token
-//   convolved   (T, columns.qkv)  qkv_in after convolution and SiLU
-//   qkv         (T, columns.qkv)  convolved, with q and k normalized
-//   beta        (T, n * Hv)       Hv for each householder step
+//   convolved   (T, columns.qkv)  qkv_in after convolution; v, and q and k if spec->activation is SiLU, also after SiLU
+//   normed_qkv  (T, columns.qkv)  convolved; q and k after their other activation, if any, and their norm
+//   beta        (T, n * Hv)       step after step, Hv each: column step * Hv + head, from 0
 //   g           (T, Hv)           logarithm of the papers' decay alpha, one per token and head
 //   o           (T, Hv * Dv)      what the heads read from their states
 //   normed      (T, Hv * Dv)      o after the output norm and gate
@@ -260,7 +264,9 @@ static struct delta_input_args input_args(const struct delta_spec *s) {
 //   call->sequences (B, 4)        for each sequence: its first row and number of rows, its position (tokens before this
 //                                 call), its slot (row of the states); struct sequence in control.h
 //   state->S                      for each slot: Hv matrices (Dk, Dv)
-//   state->history                for each slot: the last W - 1 rows of qkv_in
+//   state->history                for each slot: the last W - 1 rows of qkv_in; none if spec->W is 0
+//
+// layer_state is const because it has the tensors only. The list changes the memory behind them.
 static void delta_forward(const void *layer_spec, const void *layer_weights, const void *layer_state,
                           const struct call *call, struct tensor output, struct tensor input) {
   const struct delta_spec *spec = layer_spec;
@@ -271,8 +277,8 @@ static void delta_forward(const void *layer_spec, const void *layer_weights, con
   const uint32_t T = call->T;
   struct oplist *list = call->l;
 
-  // One product computes all projections of the input: projected = input in_proj^T (+ in_bias). Each part is a view of
-  // its columns.
+  // One product computes all projections of the input: projected = input in_proj^T (+ in_bias). in_proj has a row for
+  // each column of projected, padding included. Each part is a view of columns.
   const struct tensor projected = oplist_value(list, T, weights->in_proj.rows);
   const struct tensor qkv_in = tensor_cols(projected, 0, columns.qkv);
   const struct tensor gate = columns.gate ? tensor_cols(projected, weights->gate_from, columns.gate) : none;
@@ -282,8 +288,9 @@ static void delta_forward(const void *layer_spec, const void *layer_weights, con
       columns.beta_decay ? tensor_cols(projected, weights->beta_decay_from, columns.beta_decay) : none;
   op_linear(list, projected, input, weights->in_proj, weights->in_bias);
 
-  // The short convolution: reads and updates the history, and applies SiLU to v, and also to q and k unless they have
-  // another activation (conv_args, silu_from). A layer without convolution has one tap of weight 1.
+  // The short convolution: reads and updates the history, and applies SiLU to v, and also to q and k unless
+  // spec->activation is another one, identity included (conv_args, silu_from). A layer without convolution has one tap
+  // of weight 1.
   const struct tensor convolved = oplist_value(list, T, columns.qkv);
   op_conv(list, &(struct conv){.y = convolved,
                                .history = state->history,
@@ -292,17 +299,17 @@ static void delta_forward(const void *layer_spec, const void *layer_weights, con
                                .bias = weights->conv_bias,
                                .sequences = call->sequences,
                                .a = conv_args(spec)});
-  // The probe sees q and k after SiLU, before their other activation and their norm.
+  // The probe sees q and k before their norm, and after SiLU only if that is their activation. cols counts no padding.
   op_probe(list, DELTAIC_PROBE_QKV, convolved, T, convolved.cols, &call->probed_layer);
 
   // q and k: the other activation if they have one, then the norm of each head (spec->norm, usually L2).
-  // beta = beta_scale * sigmoid(its columns of beta_decay), or beta_scale if it has none. beta always exists.
-  // beta_scale is 1, or 2 if eigenvalues may be negative.
+  // beta = beta_scale * sigmoid(its columns of beta_decay), or beta_scale for every token if the layer has no beta
+  // projection. beta always exists. beta_scale is 1, or 2 if eigenvalues may be negative.
   // g = -exp(A_log) * softplus(its columns of beta_decay + dt_bias). g is absent if the layer has no decay.
-  const struct tensor qkv = oplist_value(list, T, columns.qkv);
+  const struct tensor normed_qkv = oplist_value(list, T, columns.qkv);
   const struct tensor beta = oplist_value(list, T, spec->n * spec->Hv);
   const struct tensor g = columns.decay ? oplist_value(list, T, columns.decay) : none;
-  op_delta_inputs(list, &(struct delta_inputs){.y = qkv,
+  op_delta_inputs(list, &(struct delta_inputs){.y = normed_qkv,
                                                .beta = beta,
                                                .g = g,
                                                .x = convolved,
@@ -315,25 +322,25 @@ static void delta_forward(const void *layer_spec, const void *layer_weights, con
 
   // The delta rule. q, k and v of a head are row vectors, so k^T v is (Dk, Dv). For each token: S <- e^g S (g = 0 if
   // absent); then for each householder step S <- S + k^T beta (v - k S); then o = q S / sqrt(Dk) (rule_args, scale).
-  // Value head j uses q and k of head j / (Hv / H), or of head j mod H if spec->tiled.
+  // Value head j uses q and k of head j / (Hv / H), or of head j mod H if spec->tiled. Hv is a multiple of H.
   // With r > 1, k has r blocks of elements and S has r blocks of rows; M_ab scales what block b reads (k_b S_b) in the
   // update of block a (docs/mixers.md). op_delta_rule computes M from the logits; a fixed mask already is M.
   const struct tensor o = oplist_value(list, T, columns.value);
   op_delta_rule(list, &(struct delta_rule){.o = o,
                                            .state = state->S,
-                                           .qkv = qkv,
+                                           .qkv = normed_qkv,
                                            .beta = beta,
                                            .g = g,
                                            .mask = mask,
                                            .sequences = call->sequences,
                                            .a = rule_args(spec)});
-  // Probes need a session with one sequence (evaluate.c checks it), so S has one slot. The caller sees the slot's row
-  // as Hv * Dk rows of Dv.
+  // The probe sees S after the call's last token. Probes need a session with one sequence (evaluate.c checks it), so S
+  // has one slot. The caller sees the slot's row as Hv * Dk rows of Dv.
   op_probe(list, DELTAIC_PROBE_STATE, state->S, (size_t)spec->Hv * spec->Dk, spec->Dv, &call->probed_layer);
 
-  // normed = o / rms(o) * o_norm * silu(gate), for each of Hv groups of Dv columns. rms includes spec->norm_eps.
-  // NORM_FIRST: the norm, then the gate if there is one. NORM_ABSENT: the gate alone. Without both, normed is o.
-  const bool norm_or_gate = spec->output_norm || spec->output_gate;
+  // For each of Hv groups of Dv columns, NORM_FIRST: normed = o / rms(o) * o_norm [* silu(gate)]; NORM_ABSENT: normed =
+  // o * silu(gate). rms includes spec->norm_eps. Without norm and gate, normed is o.
+  const bool norm_or_gate = spec->output_norm || columns.gate;
   const struct tensor normed = norm_or_gate ? oplist_value(list, T, columns.value) : o;
   if (norm_or_gate)
     op_gated_norm(list, &(struct gated_norm){.y = normed,
