@@ -489,9 +489,9 @@ DELTAIC_API deltaic_status deltaic_session_prepare(deltaic_session *session);
 typedef enum deltaic_probe_kind {
   DELTAIC_PROBE_RESIDUAL = 1,      /* rows x width: the residual stream before the layer */
   DELTAIC_PROBE_MIXER_INPUT = 2,   /* rows x width: input of the projections, after the norm */
-  DELTAIC_PROBE_QKV = 4,           /* rows x (q, k of every householder step, v of every step): after convolution and
-                                      SiLU, before q's and k's other activation, if the model has one, and before their
-                                      normalisation; heads in order */
+  DELTAIC_PROBE_QKV = 4,           /* rows x (q, k of every householder step, v of every step): after convolution. v is
+                                      after SiLU, and so are q and k if that is their activation; they are before any
+                                      other activation, and before their normalisation. Heads in order */
   DELTAIC_PROBE_BETA = 8,          /* rows x (steps * value heads) */
   DELTAIC_PROBE_DECAY = 16,        /* rows x value heads: natural logarithms, at most 0; gated layers only */
   DELTAIC_PROBE_HEADS = 32,        /* rows x (value heads * value size): input of the output projection */
