@@ -77,7 +77,7 @@ cmp -s "$dir/out" "$dir/text" || complain "$last: another text than the pruned f
 run 0 info "$dir/half.gguf" && out_has 'for queries and keys of 32, '
 
 # ---- what is printed
-head -c 2000 "$top/docs/tour.md" >"$dir/words"
+head -c 6000 "$top/docs/tour.md" >"$dir/words"
 run 0 quantize "$novelist" "$dir/n.gguf" --compare "$dir/words" -w 128 -d cpu -q
 out_has '^type  *tensors  *weights  *size  *bits per weight$' && out_has '^q4_k  *44 ' && out_has '^all  *110 '
 out_has '^before  *16.06  ' && out_has '^after  *5.10  ' && out_has '% in perplexity, from '
