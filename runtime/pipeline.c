@@ -276,7 +276,11 @@ static deltaic_status check_count(const struct shader *shader, uint32_t count) {
 }
 
 // Asks without the lock: the caller's function may use the device.
-static deltaic_status ask(const struct device *device, uint64_t compiled) {
+static deltaic_status ask(const struct device *device) {
+  struct pipeline_store *store = device->pipelines;
+  pthread_mutex_lock(&store->lock);
+  const uint64_t compiled = store->compiled;
+  pthread_mutex_unlock(&store->lock);
   if (!device->compiling || device->compiling(device->compiling_user, compiled, 0)) return DELTAIC_OK;
   return fail(DELTAIC_CANCELLED, "cancelled while pipelines were compiled");
 }
@@ -297,27 +301,20 @@ deltaic_status kernel_compile(struct device *device, const struct shader *shader
   return status;
 }
 
+bool kernel_is_known(struct device *device, const struct shader *shader, const uint32_t *spec, uint32_t count) {
+  struct pipeline_store *store = device->pipelines;
+  pthread_mutex_lock(&store->lock);
+  const bool known = find(store->bucket[bucket_of(shader, spec, count)], shader, spec, count);
+  pthread_mutex_unlock(&store->lock);
+  return known;
+}
+
 deltaic_status kernel_get(struct device *device, const struct shader *shader, const uint32_t *spec, uint32_t count,
                           const struct kernel **out) {
   *out = NULL;
-  struct pipeline_store *store = device->pipelines;
   deltaic_status status = check_count(shader, count);
-  if (status) return status;
-  pthread_mutex_lock(&store->lock);
-  const bool found = find(store->bucket[bucket_of(shader, spec, count)], shader, spec, count);
-  const uint64_t compiled = store->compiled;
-  pthread_mutex_unlock(&store->lock);
-  if (!found) status = ask(device, compiled);
+  if (!status && !kernel_is_known(device, shader, spec, count)) status = ask(device);
   return status ? status : kernel_compile(device, shader, spec, count, out);
-}
-
-bool kernel_is_compiled(struct device *device, const struct shader *shader, const uint32_t *spec, uint32_t count) {
-  struct pipeline_store *store = device->pipelines;
-  pthread_mutex_lock(&store->lock);
-  const struct entry *entry = find(store->bucket[bucket_of(shader, spec, count)], shader, spec, count);
-  const bool compiled = entry && !entry->compiling;
-  pthread_mutex_unlock(&store->lock);
-  return compiled;
 }
 
 uint64_t pipelines_compile_ns(struct device *device) {

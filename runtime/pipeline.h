@@ -33,7 +33,8 @@ deltaic_status kernel_get(struct device *device, const struct shader *shader, co
 deltaic_status kernel_compile(struct device *device, const struct shader *shader, const uint32_t *spec, uint32_t count,
                               const struct kernel **out);
 
-bool kernel_is_compiled(struct device *device, const struct shader *shader, const uint32_t *spec, uint32_t count);
+// Whether the kernel is compiled, or another thread is compiling it.
+bool kernel_is_known(struct device *device, const struct shader *shader, const uint32_t *spec, uint32_t count);
 
 // *words: the shader's SPIR-V module of *count words, to be freed. INTERNAL: it is damaged.
 deltaic_status shader_unpack(const struct shader *shader, uint32_t **words, uint64_t *count);

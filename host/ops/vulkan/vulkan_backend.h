@@ -82,7 +82,7 @@ struct dispatched {
   const struct binding *bindings;
   const void *push;
 };
-// Keeps its kernel among the choices, if it is neither there nor compiled.
+// Keeps its kernel among the choices, if it is neither there nor known to the device.
 deltaic_status vulkan_choose(struct device *device, struct kernel_choices *choices, const struct dispatched *d);
 // backend_functions.compile. Kernels that fail are left to kernel_get(), which tells why.
 deltaic_status vulkan_compile(struct backend *b, void (*lists)(struct recorder *c, void *context), void *context);

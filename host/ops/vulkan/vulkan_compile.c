@@ -16,7 +16,7 @@ deltaic_status vulkan_choose(struct device *device, struct kernel_choices *choic
   }
   if (d->count > REFLECT_SPEC)
     return fail(DELTAIC_INTERNAL, "%s: %u specialization constants are too many", d->shader->name, d->count);
-  if (kernel_is_compiled(device, d->shader, d->spec, d->count)) return DELTAIC_OK;
+  if (kernel_is_known(device, d->shader, d->spec, d->count)) return DELTAIC_OK;
   const deltaic_status status =
       list_room(&choices->of, choices->count, &choices->capacity, sizeof *choices->of, "kernels of lists");
   if (status) return status;
