@@ -150,6 +150,7 @@ static void check_probed(deltaic_model *model, struct compiling *c) {
   assert_ok(deltaic_session_probe(s, DELTAIC_PROBE_RESIDUAL, never, NULL));
   *c = (struct compiling){0};
   assert_ok(deltaic_session_prepare(s));
+  assert_ok(s->probe.status); // nothing was looked at
   assert_true(c->calls > 0);
   assert_ok(deltaic_session_probe(s, 0, NULL, NULL));
   *c = (struct compiling){.refuse_at = 1};
