@@ -238,7 +238,12 @@ static struct delta_input_args input_args(const struct delta_spec *s) {
 
 // Records the layer's operations, in the order of the equations. ops.h defines each operation; a backend runs them
 // later. Views may be made first; only the order of the op_*() calls counts. One token and a prompt record the same
-// operations; only T differs. Outputs stand before inputs.
+// operations; only T differs. A list of single tokens may be recorded once and run for many, so nothing here may depend
+// on a position: that is in call->sequences. Training runs the same list backwards, so each operation has a backward
+// pass (docs/backward.md). Outputs stand before inputs.
+//
+// The Vulkan backend joins neighbours: linear, conv, delta_inputs; delta_inputs, delta_rule, gated_norm (lower.c). An
+// operation between them, or another reader of their values, costs speed and changes no result beyond rounding.
 //
 // oplist_value(list, rows, columns) declares a temporary tensor, which one operation writes and later ones read. It is
 // f32, or f16 if every reader rounds it to f16 anyway. tensor_cols(t, first, count) is a view of columns. What the
@@ -261,8 +266,10 @@ static struct delta_input_args input_args(const struct delta_spec *s) {
 //   normed      (T, Hv * Dv)      o after the output norm and gate
 //   output      (T, D)            block.c adds it to the residual stream
 //
+// A call is one slice. A long prompt takes several, each from the states that the one before it left.
+//
 //   call->sequences (B, 4)        for each sequence: its first row and number of rows, its position (tokens before this
-//                                 call), its slot (row of the states); struct sequence in control.h
+//                                 slice), its slot (row of the states); struct sequence in control.h
 //   state->S                      for each slot: Hv matrices (Dk, Dv)
 //   state->history                for each slot: the last W - 1 rows of qkv_in; none if spec->W is 0
 //
@@ -299,7 +306,8 @@ static void delta_forward(const void *layer_spec, const void *layer_weights, con
                                .bias = weights->conv_bias,
                                .sequences = call->sequences,
                                .a = conv_args(spec)});
-  // The probe sees q and k before their norm, and after SiLU only if that is their activation. cols counts no padding.
+  // The probe sees q and k before their norm, and after SiLU only if that is their activation. A probe is a reader that
+  // does not round, so it sees f32, without padding.
   op_probe(list, DELTAIC_PROBE_QKV, convolved, T, convolved.cols, &call->probed_layer);
 
   // q and k: the other activation if they have one, then the norm of each head (spec->norm, usually L2).
@@ -334,12 +342,12 @@ static void delta_forward(const void *layer_spec, const void *layer_weights, con
                                            .mask = mask,
                                            .sequences = call->sequences,
                                            .a = rule_args(spec)});
-  // The probe sees S after the call's last token. Probes need a session with one sequence (evaluate.c checks it), so S
+  // The probe sees S after the slice's last token. Probes need a session with one sequence (evaluate.c checks it), so S
   // has one slot. The caller sees the slot's row as Hv * Dk rows of Dv.
   op_probe(list, DELTAIC_PROBE_STATE, state->S, (size_t)spec->Hv * spec->Dk, spec->Dv, &call->probed_layer);
 
   // For each of Hv groups of Dv columns, NORM_FIRST: normed = o / rms(o) * o_norm [* silu(gate)]; NORM_ABSENT: normed =
-  // o * silu(gate). rms includes spec->norm_eps. Without norm and gate, normed is o.
+  // o * silu(gate). rms(o) = sqrt(mean(o^2) + spec->norm_eps). Without norm and gate, normed is o.
   const bool norm_or_gate = spec->output_norm || columns.gate;
   const struct tensor normed = norm_or_gate ? oplist_value(list, T, columns.value) : o;
   if (norm_or_gate)

@@ -102,7 +102,8 @@ struct glu {
 // Query and key heads: y = norm(act(x)) per head of Dk elements, for `heads` heads from column 0; other columns are
 // copied from x.
 //   L2: x / sqrt(sum x^2 + 1e-6);  SUM: x / sum x;  L1: x / sum |x|;  0 where a sum is 0
-// ba (T, betas + decays): fla's b and a, the projections that beta and the decay are computed from.
+// ba (T, betas' + decays): fla's b and a, the projections that beta and the decay are computed from; absent if there
+// are none.
 // Gates: beta[t,j] = beta_scale * sigmoid(ba[t,j])  (or beta_scale when !has_beta),  j < betas
 //        g[t,j] = -exp(A_log[j]) * softplus(ba[t, betas' + j] + dt_bias[j])  when gated, j < decays; betas' = betas
 //        when has_beta else 0; softplus(z) = z for z > 20.
@@ -112,7 +113,7 @@ struct delta_input_args {
   enum key_norm norm;
   uint32_t betas, decays;
   float beta_scale;
-  bool has_beta, gated;
+  bool has_beta, gated; // gated: g, A_log and dt_bias are present; must agree with the tensors
 };
 struct delta_inputs {
   struct tensor y, beta, g, x, ba, A_log, dt_bias;
@@ -134,7 +135,8 @@ struct delta_args {
   uint32_t H, Hv, Dk, Dv, n;
   uint32_t r; // 0 means 1
   float scale;
-  bool gated, fixed_mask;
+  bool gated; // g is present; must agree with the tensor
+  bool fixed_mask;
   enum hh_nonneg nonneg;
   bool tiled;
 };
@@ -167,7 +169,7 @@ struct mamba2 {
 };
 
 // `groups` groups of group_cols columns of x, from column `from` on, each with the root mean square of its elements:
-//   OF_GATED: rms(x * silu(gate)) * weight;  FIRST: rms(x) * weight * silu(gate), or without a gate rms(x) * weight;
+//   OF_GATED: z / rms(z) * weight, z = x * silu(gate);  FIRST: x / rms(x) * weight [* silu(gate)];
 //   ABSENT: x * silu(gate), no weight
 // Other columns of y are x's. weight (1, groups * group_cols), or (1, group_cols) for all groups.
 struct gated_norm {

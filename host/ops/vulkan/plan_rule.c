@@ -10,7 +10,7 @@
 
 static bool full_chunks(const struct plan_rules *plan, uint32_t Dk) {
   struct plan_delta d;
-  return plan_delta(plan, Dk, 128, 1, &d) && d.C == plan->chunk;
+  return plan_chunk_sizes(plan, Dk, 128, 1, &d) && d.C == plan->chunk;
 }
 
 uint32_t plan_chunk_key(const struct plan_rules *plan) {
@@ -96,7 +96,7 @@ static bool scan_fits(const struct plan_rules *plan, uint32_t Dk, uint32_t Dv, u
   return false;
 }
 
-bool plan_delta(const struct plan_rules *plan, uint32_t Dk, uint32_t Dv, uint32_t n, struct plan_delta *d) {
+bool plan_chunk_sizes(const struct plan_rules *plan, uint32_t Dk, uint32_t Dv, uint32_t n, struct plan_delta *d) {
   enum { MIN_SLAB = 16 };
   if (!scan_fits(plan, Dk, Dv, n, d)) return false;
   d->sub = d->sub_c;
