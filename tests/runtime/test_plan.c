@@ -307,6 +307,8 @@ static void attention_takes_the_shared_memory_that_the_plan_says(void **state) {
           assert_true(s.queries * s.across >= 4 * groups[g] && s.across % 4 == 0);
           assert_in_range(s.parts, 1, s.lanes);
           assert_true(s.parts == 1 || (s.parts - 1) * s.across * B < (p.software ? 2 : 4) * p.processors);
+          assert_true(s.single <= s.lanes && s.single <= s.queries * s.parts &&
+                      s.single * s.across * B <= p.processors);
         }
   }
   // H200: a cache of 8 heads is read by four workgroups a processor, a short one by as many as it has strips.
@@ -315,7 +317,7 @@ static void attention_takes_the_shared_memory_that_the_plan_says(void **state) {
   plan_attention_step(&p, 8, 8, 128, 1, 100000, &s);
   assert_true(s.queries == 1 && s.across == 8 && s.parts == 66);
   plan_attention_step(&p, 32, 8, 128, 1, 500, &s);
-  assert_true(s.queries == 4 && s.across == 8 && s.parts == 2);
+  assert_true(s.queries == 4 && s.across == 8 && s.parts == 2 && s.single == 8);
   plan_attention_step(&p, 16, 16, 128, 64, 100000, &s);
   assert_true(s.parts == 1);
 }
