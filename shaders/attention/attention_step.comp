@@ -16,8 +16,8 @@
 //
 // JOINED: the caches do not have the token's key and value yet. Every workgroup norms and rotates its queries. Those of
 // the first part do the same with the key, and begin their sums with it; one of them for each key head stores it and
-// the value. The norm is gated_norm.comp's, the rotation rope_append.comp's. o is multiplied by act(gate). Then (QUERIES
-// + 1) ceil(d / 4) <= 4 QUERIES LANES and args.rotary <= QUERIES LANES.
+// the value. The norm is gated_norm.comp's, the rotation rope_append.comp's. o is multiplied by act(gate). Then
+// (QUERIES + 1) ceil(d / 4) <= 4 QUERIES LANES and args.rotary <= QUERIES LANES.
 #include "attention_step.h"
 layout(local_size_x_id = ATTENTION_STEP_SPEC_LANES) in;
 layout(constant_id = ATTENTION_STEP_SPEC_D) const uint D = 64;

@@ -91,7 +91,7 @@ void main() {
     q[r] = has(r) ? qkv[qkv_at + key_head * DK4 + d] : vec4(0.0);
   }
   vec4 v = qkv[qkv_at + 2 * args.H * DK4 + head * DV4 + column];
-  if (LONE != 0) load_ends(row, head, column); // few workgroups: registers are to spare, and nothing else hides the wait
+  if (LONE != 0) load_ends(row, head, column); // few workgroups, so registers are to spare
   uint ba_at = row * args.ba_stride + head;
   float z = args.gated != 0 ? ba[ba_at + (args.has_beta != 0 ? args.Hv : 0)] + dt_bias[head] : 0.0;
   float a_log = args.gated != 0 ? A_log[head] : 0.0, b = args.has_beta != 0 ? ba[ba_at] : 0.0;

@@ -1,5 +1,6 @@
 // vulkan_attention: rotary positions and softmax attention. Single tokens, which mostly read the cache, use
-// attention_step.comp. Prompts use attention_matrix.comp if operands may be rounded to f16, else attention.comp.
+// attention_step.comp, which can also compute what is around attention. Prompts use attention_matrix.comp if operands
+// may be rounded to f16, else attention.comp.
 #include "vulkan_backend.h"
 
 #include "attention.h"
