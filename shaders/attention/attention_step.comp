@@ -8,23 +8,34 @@
 // workgroup to finish joins the results of all parts, in order: with m the largest of the maxima m_p,
 //   o = sum e^(m_p - m) y_p / sum e^(m_p - m) sum_p
 // qkv (B, heads d ...), caches (slots, capacity, kv_heads, d), o (B, heads d).
-// Workgroups (kv_heads ceil(heads / kv_heads / QUERIES), parts, B), parts <= LANES. A part is some strips of LANES
-// keys. Their number follows from the position, so that one recording fits all positions; parts past the end exit.
+// Workgroups (kv_heads ceil(heads / kv_heads / QUERIES), at least parts and single, B), parts <= LANES. A part is some
+// strips of LANES keys. Their number follows from the position, so that one recording fits all positions. While the
+// parts are few, each is several workgroups' with fewer query heads each; the other workgroups exit.
 // SHARE invocations score each key of a strip; then an invocation owns four columns of v in one of ROWS rows of keys.
 // Three barriers per strip. Any d; a sequence has T <= 1.
+//
+// JOINED: the caches do not have the token's key and value yet. Every workgroup norms and rotates its queries. Those of
+// the first part do the same with the key, and begin their sums with it; one of them for each key head stores it and
+// the value. The norm is gated_norm.comp's, the rotation rope_append.comp's. o is multiplied by act(gate). Then
+// (QUERIES + 1) ceil(d / 4) <= 4 QUERIES LANES and args.rotary <= QUERIES LANES.
 #include "attention_step.h"
 layout(local_size_x_id = ATTENTION_STEP_SPEC_LANES) in;
 layout(constant_id = ATTENTION_STEP_SPEC_D) const uint D = 64;
 layout(constant_id = ATTENTION_STEP_SPEC_QUERIES) const uint QUERIES = 1;
 layout(constant_id = ATTENTION_STEP_SPEC_ALIGNED) const uint ALIGNED = 0;
+layout(constant_id = ATTENTION_STEP_SPEC_JOINED) const uint JOINED = 0;
+layout(constant_id = ATTENTION_STEP_SPEC_NORM) const uint NORM = 0;
 layout(set = 0, binding = ATTENTION_O) writeonly buffer o_block { stored o[]; };
 layout(set = 0, binding = ATTENTION_QKV) readonly buffer qkv_block { float qkv[]; };
-layout(set = 0, binding = ATTENTION_CACHE_K) readonly buffer cache_k_block { float cache_k[]; };
+layout(set = 0, binding = ATTENTION_CACHE_K) buffer cache_k_block { float cache_k[]; };
 layout(set = 0, binding = ATTENTION_CACHE_K) readonly buffer cache_k4_block { vec4 cache_k4[]; };
-layout(set = 0, binding = ATTENTION_CACHE_V) readonly buffer cache_v_block { float cache_v[]; };
+layout(set = 0, binding = ATTENTION_CACHE_V) buffer cache_v_block { float cache_v[]; };
 layout(set = 0, binding = ATTENTION_CACHE_V) readonly buffer cache_v4_block { vec4 cache_v4[]; };
 layout(set = 0, binding = ATTENTION_SEQUENCES) readonly buffer sequences_block { sequence sequences[]; };
 layout(set = 0, binding = ATTENTION_STEP_PARTS) coherent buffer parts_block { uint parts[]; };
+layout(set = 0, binding = ATTENTION_STEP_TABLE) readonly buffer table_block { float table[]; };
+layout(set = 0, binding = ATTENTION_STEP_WEIGHT) readonly buffer weight_block { float weight[]; };
+#include "activation.glsl"
 
 const uint LANES = gl_WorkGroupSize.x;
 const uint D4 = (D + 3) / 4;
@@ -35,7 +46,8 @@ const uint ROWS = LANES / COLUMNS;             // 1 where OWN > 1
 const uint BATCH = 8;                          // loads of v, or of the parts' results, in flight
 const uint TURNS = D4 % (4 * SHARE) == 0 ? 4 : 1; // groups of four of a key that an invocation loads at once
 const float LOWEST = -3.402823466e38;          // stands for no key; finite, so that differences are defined
-shared vec4 queries[QUERIES * D4];
+const uint KEY = QUERIES, VALUE = QUERIES + 1; // the token's own, after the queries
+shared vec4 queries[(QUERIES + 2) * D4];
 shared vec4 strip[QUERIES * LANES]; // the SHARE partial sums of scores; at the end y
 shared float weights[QUERIES * LANES];
 shared float slots[QUERIES * LANES]; // one per subgroup is used
@@ -57,17 +69,113 @@ vec4 value4(uint at, uint j) {
               left > 3 ? cache_v[at + 3] : 0.0);
 }
 
-void store_o(uint to, uint j, vec4 y) {
-  [[unroll]] for (uint k = 0; k < 4; k++)
-    if (D % 4 == 0 || j + k < D) o[to + j + k] = STORED(y[k]);
+// Columns j to j + 3 of a head's o.
+void store_o(uint row, uint head, uint j, vec4 y) {
+  uint to = row * args.o_stride + head * D, gate = row * args.qkv_stride + args.gate + head * D;
+  [[unroll]] for (uint k = 0; k < 4; k++) {
+    if (D % 4 != 0 && j + k >= D) continue;
+    if (JOINED != 0 && args.gate != 0) y[k] *= activate(args.activation, qkv[gate + j + k]);
+    o[to + j + k] = STORED(y[k]);
+  }
 }
+
+// ---------------------------------------------------------------- the token's queries, key and value
+
+vec2 rotation(uint position, uint j) {
+  vec2 turn = vec2(1.0, 0.0);
+  for (uint level = 0; level < 4; level++) {
+    uint byte = position >> (8 * level) & 255;
+    uint row = (level * 256 + byte) * args.table_stride;
+    float c = table[row + j], s = table[row + args.rotary - args.rotary / 2 + j];
+    if (byte != 0) turn = vec2(turn.x * c - turn.y * s, turn.x * s + turn.y * c);
+  }
+  return turn;
+}
+
+// Stages `count` queries from `head` on, then with JOINED the key and the value. The sums of squares of fours are in
+// strip, and the rotation is in weights.
+void load_token(uint lane, sequence s, uint head, uint count, uint kv_head) {
+  for (uint i = lane; i < (count + (JOINED != 0 ? 2 : 0)) * D4; i += LANES) {
+    uint h = i / D4, j = i % D4 * 4, group = h < count ? head + h : args.heads + kv_head;
+    uint from = s.row * args.qkv_stride + (group + (h > count ? args.kv_heads : 0)) * D;
+    vec4 x = vec4(0.0), w = vec4(1.0);
+    [[unroll]] for (uint k = 0; k < 4; k++) {
+      if (D % 4 != 0 && j + k >= D) continue;
+      x[k] = qkv[from + j + k];
+      if (NORM != 0 && h <= count) w[k] = weight[group * args.weight_step + j + k];
+    }
+    if (JOINED == 0) w = vec4(args.scale);
+    queries[(h < count ? h : KEY + h - count) * D4 + i % D4] = x * w;
+    if (NORM != 0 && h <= count) strip[i / 4][i % 4] = dot(x, x);
+  }
+  if (JOINED != 0)
+    for (uint j = lane; j < args.rotary / 2; j += LANES) {
+      vec2 turn = rotation(s.pos, j);
+      weights[2 * j] = turn.x;
+      weights[2 * j + 1] = turn.y;
+    }
+  barrier();
+}
+
+// The factor of each query's norm and of the key's, into slots.
+void norm_factors(uint count) {
+  uint own = subgroupExclusiveAdd(1u), width = subgroupAdd(1u); // not every device fills a subgroup
+  for (uint h = gl_SubgroupID; h <= count; h += gl_NumSubgroups) {
+    float sum = 0.0;
+    for (uint j = h * D4 + own; j < (h + 1) * D4; j += width) sum += strip[j / 4][j % 4];
+    sum = subgroupAdd(sum);
+    if (subgroupElect()) slots[h] = accurate_inversesqrt(sum / float(D) + args.eps);
+  }
+  barrier();
+}
+
+// Norms and rotates the queries and the key, and scales the queries. An invocation does two elements of a head, as in
+// rope_append.comp.
+void turn_token(uint lane, uint count) {
+  const uint width = (D + 1) / 2, pairs = args.rotary / 2;
+  for (uint i = lane; i < (count + 1) * width; i += LANES) {
+    uint h = i / width, p = i % width, at = (h < count ? h : KEY) * D4;
+    uint first = p < pairs ? p : pairs + p, second = first + (p < pairs ? pairs : width - pairs);
+    float factor = (NORM != 0 ? slots[h] : 1.0) * (h < count ? args.scale : 1.0);
+    vec2 x = factor * vec2(queries[at + first / 4][first % 4], second < D ? queries[at + second / 4][second % 4] : 0.0);
+    if (p < pairs) {
+      vec2 turn = vec2(weights[2 * p], weights[2 * p + 1]);
+      x = vec2(x.x * turn.x - x.y * turn.y, x.x * turn.y + x.y * turn.x);
+    }
+    queries[at + first / 4][first % 4] = x.x;
+    if (second < D) queries[at + second / 4][second % 4] = x.y;
+  }
+  barrier();
+}
+
+void append_token(uint lane, sequence s, uint kv_head) {
+  uint to = s.slot * args.cache_stride + (s.pos % args.capacity * args.kv_heads + kv_head) * D;
+  for (uint j = lane; j < D; j += LANES) {
+    cache_k[to + j] = queries[KEY * D4 + j / 4][j % 4];
+    cache_v[to + j] = queries[VALUE * D4 + j / 4][j % 4];
+  }
+}
+
+// The queries' scores of the token's own key, into weights.
+void score_token(uint count) {
+  uint own = subgroupExclusiveAdd(1u), width = subgroupAdd(1u);
+  for (uint h = gl_SubgroupID; h < count; h += gl_NumSubgroups) {
+    float sum = 0.0;
+    for (uint j = own; j < D4; j += width) sum += dot(queries[h * D4 + j], queries[KEY * D4 + j]);
+    sum = subgroupAdd(sum);
+    if (subgroupElect()) weights[h] = sum;
+  }
+  barrier();
+}
+
+// ---------------------------------------------------------------- the cache
 
 // Computes o of the workgroup's heads from the parts' results: all heads at once, with JOINERS invocations that share
 // the parts.
 const uint ABREAST = QUERIES * D4 < LANES ? QUERIES * D4 : LANES;
 const uint JOINERS = LANES / ABREAST;
-void join(uint lane, uint used, uint count, uint record, uint to) {
-  const uint step = ATTENTION_STEP_RECORD(D), head_step = gl_NumWorkGroups.y * step;
+void join(uint lane, uint used, uint count, uint record, uint row, uint head) {
+  const uint step = ATTENTION_STEP_RECORD(D), head_step = args.parts * step;
   for (uint e = lane; e < count * used; e += LANES) {
     uint at = record + e / used * head_step + e % used * step, i = e / used * LANES + e % used;
     weights[i] = uintBitsToFloat(parts[at]);
@@ -115,35 +223,46 @@ void join(uint lane, uint used, uint count, uint record, uint to) {
     if (!mine || joiner > 0) continue;
     float sum = 0.0;
     for (uint p = 0; p < used; p++) sum += slots[i * LANES + p];
-    store_o(to + i * D, j, y / sum);
+    store_o(row, head + i, j, y / sum);
   }
 }
 
 void main() {
   uint lane = gl_LocalInvocationID.x, group = args.heads / args.kv_heads, across = (group + QUERIES - 1) / QUERIES;
   uint kv_head = gl_WorkGroupID.x / across, head = kv_head * group + gl_WorkGroupID.x % across * QUERIES;
-  uint count = min(QUERIES, (kv_head + 1) * group - head);
+  uint heads_end = min(head + QUERIES, (kv_head + 1) * group);
   sequence s = sequences[gl_WorkGroupID.z];
   if (s.T == 0) return;
-  uint first = args.window != 0 && s.pos + 1 > args.window ? s.pos + 1 - args.window : 0, end = s.pos + 1;
-  uint strips = (end - first + LANES - 1) / LANES, each = (strips + gl_NumWorkGroups.y - 1) / gl_NumWorkGroups.y;
+  uint first = args.window != 0 && s.pos + 1 > args.window ? s.pos + 1 - args.window : 0;
+  uint end = s.pos + (JOINED != 0 ? 0 : 1);
+  uint strips = max((end - first + LANES - 1) / LANES, 1u), each = (strips + args.parts - 1) / args.parts;
   uint used = (strips + each - 1) / each; // parts
-  if (gl_WorkGroupID.y >= used) return;
-  first += gl_WorkGroupID.y * each * LANES;
+  uint spread = clamp(args.single / used, 1u, QUERIES), heads = (QUERIES + spread - 1) / spread; // of a workgroup
+  uint part = gl_WorkGroupID.y % used;
+  head += gl_WorkGroupID.y / used * heads;
+  if (head >= heads_end) return;
+  uint count = min(heads, heads_end - head);
+  first += part * each * LANES;
   end = min(end, first + each * LANES);
   uint cache_at = s.slot * args.cache_stride + kv_head * D, step = args.kv_heads * D;
 
-  for (uint i = lane; i < QUERIES * D4; i += LANES) {
-    uint h = i / D4, j = i % D4 * 4, from = s.row * args.qkv_stride + (head + h) * D;
-    [[unroll]] for (uint k = 0; k < 4; k++)
-      queries[i][k] = h < count && j + k < D ? args.scale * qkv[from + j + k] : 0.0;
-  }
-  barrier();
+  const bool begins = JOINED != 0 && part == 0; // with the token's own key and value
+  load_token(lane, s, head, count, kv_head);
+  if (NORM != 0) norm_factors(count);
+  if (JOINED != 0) turn_token(lane, count);
+  if (begins && head == kv_head * group) append_token(lane, s, kv_head);
+  if (begins) score_token(count);
 
   float top[QUERIES], sum[QUERIES]; // sum: over this invocation's keys
   vec4 y[QUERIES * OWN];
-  [[unroll]] for (uint i = 0; i < QUERIES; i++) top[i] = LOWEST, sum[i] = 0.0;
-  [[unroll]] for (uint i = 0; i < QUERIES * OWN; i++) y[i] = vec4(0.0);
+  [[unroll]] for (uint i = 0; i < QUERIES; i++) {
+    top[i] = begins && i < count ? weights[i] : LOWEST;
+    sum[i] = begins && lane == 0 ? 1.0 : 0.0;
+    [[unroll]] for (uint c = 0; c < OWN; c++) {
+      uint j = lane + c * COLUMNS;
+      y[i * OWN + c] = begins && lane < COLUMNS && j < D4 ? queries[VALUE * D4 + j] : vec4(0.0);
+    }
+  }
 
   uint ring = first % args.capacity; // where the strip begins; it wraps at most once
   for (uint p0 = first; p0 < end; p0 += LANES) {
@@ -162,10 +281,11 @@ void main() {
         if (D4 % SHARE != 0 && j >= D4) continue;
         [[unroll]] for (uint e = 0; e < SHARE; e++) k[t * SHARE + e] = key4(at[e], 4 * j);
       }
-      [[unroll]] for (uint t = 0; t < TURNS; t++) {
-        uint j = j0 + t * SHARE + lane % SHARE;
-        if (D4 % SHARE != 0 && j >= D4) continue;
-        [[unroll]] for (uint i = 0; i < QUERIES; i++) {
+      [[unroll]] for (uint i = 0; i < QUERIES; i++) {
+        if (i >= count) continue;
+        [[unroll]] for (uint t = 0; t < TURNS; t++) {
+          uint j = j0 + t * SHARE + lane % SHARE;
+          if (D4 % SHARE != 0 && j >= D4) continue;
           vec4 q = queries[i * D4 + j];
           [[unroll]] for (uint e = 0; e < SHARE; e++) score[i * SHARE + e] += dot(q, k[t * SHARE + e]);
         }
@@ -173,10 +293,11 @@ void main() {
     }
     [[unroll]] for (uint i = 0; i < QUERIES; i++)
       [[unroll]] for (uint e = 0; e < SHARE; e++)
-        strip[i * LANES + lane / SHARE + e * (LANES / SHARE)][lane % SHARE] = score[i * SHARE + e];
+        if (i < count) strip[i * LANES + lane / SHARE + e * (LANES / SHARE)][lane % SHARE] = score[i * SHARE + e];
     barrier();
     float whole[QUERIES];
     [[unroll]] for (uint i = 0; i < QUERIES; i++) {
+      if (i >= count) continue;
       vec4 x = strip[i * LANES + lane];
       whole[i] = lane < keys ? x.x + x.y + x.z + x.w : LOWEST;
       float most = subgroupMax(whole[i]);
@@ -184,6 +305,7 @@ void main() {
     }
     barrier();
     [[unroll]] for (uint i = 0; i < QUERIES; i++) {
+      if (i >= count) continue;
       float most = top[i];
       for (uint g = 0; g < gl_NumSubgroups; g++) most = max(most, slots[g * QUERIES + i]);
       float shrink = exp(top[i] - most), w = lane < keys ? exp(whole[i] - most) : 0.0;
@@ -205,7 +327,7 @@ void main() {
           [[unroll]] for (uint b = 0; b < BATCH; b++) {
             uint k = k0 + b * ROWS;
             [[unroll]] for (uint i = 0; i < QUERIES; i++)
-              y[i * OWN + c] += (k < keys ? weights[i * LANES + k] : 0.0) * v[b];
+              if (i < count) y[i * OWN + c] += (k < keys ? weights[i * LANES + k] : 0.0) * v[b];
           }
         }
     }
@@ -215,24 +337,26 @@ void main() {
 
   // Sums over all invocations and rows, in order. The last readers of the slots are past the third barrier of the loop.
   [[unroll]] for (uint i = 0; i < QUERIES; i++) {
-    float part = subgroupAdd(sum[i]);
-    if (subgroupElect()) slots[gl_SubgroupID * QUERIES + i] = part;
+    if (i >= count) continue;
+    float ours = subgroupAdd(sum[i]);
+    if (subgroupElect()) slots[gl_SubgroupID * QUERIES + i] = ours;
     if (ROWS > 1) strip[i * LANES + lane] = y[i * OWN];
   }
   barrier();
-  uint counters = gl_NumWorkGroups.x * gl_NumWorkGroups.z, to = s.row * args.o_stride;
-  uint records = counters + gl_WorkGroupID.z * args.heads * gl_NumWorkGroups.y * ATTENTION_STEP_RECORD(D);
+  uint counters = args.heads * gl_NumWorkGroups.z, record_step = args.parts * ATTENTION_STEP_RECORD(D);
+  uint records = counters + gl_WorkGroupID.z * args.heads * record_step;
   [[unroll]] for (uint i = 0; i < QUERIES; i++) {
+    if (i >= count) continue;
     float total = 0.0;
     for (uint g = 0; g < gl_NumSubgroups; g++) total += slots[g * QUERIES + i];
-    uint record = records + ((head + i) * gl_NumWorkGroups.y + gl_WorkGroupID.y) * ATTENTION_STEP_RECORD(D);
+    uint record = records + (head + i) * record_step + part * ATTENTION_STEP_RECORD(D);
     [[unroll]] for (uint c = 0; c < OWN; c++) {
       uint j = 4 * (lane + c * COLUMNS);
-      if (i >= count || lane >= COLUMNS || j >= D) continue;
+      if (lane >= COLUMNS || j >= D) continue;
       vec4 all = y[i * OWN + c];
       [[unroll]] for (uint r = 1; r < ROWS; r++) all += strip[i * LANES + r * COLUMNS + lane];
       if (used == 1) {
-        store_o(to + (head + i) * D, j, all / total);
+        store_o(s.row, head + i, j, all / total);
         continue;
       }
       [[unroll]] for (uint k = 0; k < 4; k++)
@@ -246,9 +370,9 @@ void main() {
   if (used == 1) return;
   memoryBarrierBuffer(); // before the counter that publishes them
   barrier();
-  if (lane == 0) arrived = atomicAdd(parts[gl_WorkGroupID.z * gl_NumWorkGroups.x + gl_WorkGroupID.x], 1);
+  if (lane == 0) arrived = atomicAdd(parts[gl_WorkGroupID.z * args.heads + head], 1);
   barrier();
   if (arrived != used - 1) return;
   memoryBarrierBuffer();
-  join(lane, used, count, records + head * gl_NumWorkGroups.y * ATTENTION_STEP_RECORD(D), to + head * D);
+  join(lane, used, count, records + head * record_step, s.row, head);
 }

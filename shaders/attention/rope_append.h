@@ -20,7 +20,7 @@ struct rope_append_args {
   uint qkv_stride;
   uint cache_stride;
   uint table_stride;
-  uint counters; // at most heads
+  uint counters; // 0 or heads
   uint rotary;   // r: elements of a head that are rotated, at most d
 };
 ARGS(rope_append_args)

@@ -59,6 +59,13 @@ vec4 all_rows(vec4 x) {
   return x;
 }
 
+vec4 norm_factor, gate_of_o; // what the last lines of main() need
+
+void load_ends(uint row, uint head, uint column) {
+  if (NORM != 0) norm_factor = norm_weight[column];
+  if (args.has_gate != 0) gate_of_o = gate[row * (args.gate_stride / 4) + head * DV4 + column];
+}
+
 void main() {
   uint lane = gl_SubgroupID * gl_SubgroupSize + gl_SubgroupInvocationID;
   sequence s = sequences[gl_WorkGroupID.z];
@@ -84,6 +91,7 @@ void main() {
     q[r] = has(r) ? qkv[qkv_at + key_head * DK4 + d] : vec4(0.0);
   }
   vec4 v = qkv[qkv_at + 2 * args.H * DK4 + head * DV4 + column];
+  if (LONE != 0) load_ends(row, head, column); // few workgroups, so registers are to spare
   uint ba_at = row * args.ba_stride + head;
   float z = args.gated != 0 ? ba[ba_at + (args.has_beta != 0 ? args.Hv : 0)] + dt_bias[head] : 0.0;
   float a_log = args.gated != 0 ? A_log[head] : 0.0, b = args.has_beta != 0 ? ba[ba_at] : 0.0;
@@ -114,17 +122,17 @@ void main() {
   }
 
   // The first part writes the output.
+  if (LONE == 0) load_ends(row, head, column);
   vec4 y = scale * all_rows(qS);
   inside = inside && part == 0;
   if (NORM != 0) {
     float squares = workgroup_sum(inside ? dot(y, y) : 0.0);
-    y *= accurate_inversesqrt(squares / float(DV) + args.eps) * norm_weight[column];
+    y *= accurate_inversesqrt(squares / float(DV) + args.eps) * norm_factor;
   }
   if (!inside) return;
   uint at = head * DV4 + column;
   if (args.has_gate != 0) {
-    vec4 z = gate[row * (args.gate_stride / 4) + at];
-    [[unroll]] for (uint i = 0; i < 4; i++) y[i] *= silu(z[i]);
+    [[unroll]] for (uint i = 0; i < 4; i++) y[i] *= silu(gate_of_o[i]);
   }
   o[row * (args.o_stride / 4) + at] = STORED4(y);
 }

@@ -43,6 +43,8 @@ layout(constant_id = MATVEC_DOT_SPEC_LONE) const uint LONE = 0;
 const uint TOKENS = 1, OUTPUTS = ROWS, W_ROWS = ROWS * (1 + GATED);
 const uint TEAM = gl_WorkGroupSize.x / TEAMS, ALL = K / 32, GROUPS = (ALL + TEAM - 1) / TEAM;
 const uint SUBGROUPS = gl_WorkGroupSize.x / WIDTH;
+const uint LANES = gl_WorkGroupSize.x, TURNS = (K / 4 + LANES - 1) / LANES; // a lane rounds four elements of x a turn
+const uint FLIGHT = TURNS < 4 ? TURNS : 4;                                  // turns whose x is loaded at once
 const bool WHOLE = W_ROWS % AHEAD == 0; // else the last sums of a team are of fewer rows than AHEAD
 const uint PITCH = ALL + 4; // from word w to word w + 1 of all groups. The 4 avoids bank conflicts
 const float MOST = 32512.0;
@@ -68,34 +70,43 @@ float square_sum(uint t) {
 
 uint four_bytes(ivec4 v) { return (v.x & 255) | (v.y & 255) << 8 | (v.z & 255) << 16 | v.w << 24; }
 
+// v: fours `at` of x, whose integers it stores.
+void round_four(uint at, vec4 v) {
+  const uint group = at / 8, word = at % 8;
+  vec4 size = abs(v);
+  // If an element is NaN or at least 1e38, the step is infinite, and every output of this x becomes infinite or NaN.
+  float most =
+      all(lessThan(size, vec4(1e38))) ? max(max(size.x, size.y), max(size.z, size.w)) : uintBitsToFloat(0x7f800000);
+  most = subgroupMax(most);
+  ivec4 q = ivec4(round(v * (most > 0.0 ? MOST / most : 0.0)));
+  ivec4 high = q + 128 >> 8;
+  if (at < K / 4) {
+    integers_of_x[word * PITCH + group] = four_bytes(high);
+    integers_of_x[(8 + word) * PITCH + group] = four_bytes(q - high * 256);
+  }
+  if (gl_SubgroupInvocationID == 0 && at < K / 4) steps[at / WIDTH] = most / MOST;
+}
+
 // from: where x begins, in fours.
 void stage(uint lane, uint from) {
-  const uint LANES = gl_WorkGroupSize.x, TURNS = (K / 4 + LANES - 1) / LANES;
   float sum = 0.0;
-  vec4 next = x4[from + min(lane, K / 4 - 1)], next_factor;
-  if (NORM != 0) next_factor = norm4[min(lane, K / 4 - 1)];
-  for (uint turn = 0; turn < TURNS; turn++) { // the next turn's x is loaded while this one is rounded
-    uint at = lane + turn * LANES, then = min(at + LANES, K / 4 - 1), group = at / 8, word = at % 8;
-    vec4 v = at < K / 4 ? next : vec4(0.0), factor = next_factor;
-    if (turn + 1 < TURNS) {
-      next = x4[from + then];
-      if (NORM != 0) next_factor = norm4[then];
-    }
-    sum += dot(v, v);
-    if (NORM != 0) v *= factor;
-    vec4 size = abs(v);
-    // If an element is NaN or at least 1e38, the step is infinite, and every output of this x becomes infinite or NaN.
-    float most =
-        all(lessThan(size, vec4(1e38))) ? max(max(size.x, size.y), max(size.z, size.w)) : uintBitsToFloat(0x7f800000);
-    most = subgroupMax(most);
-    ivec4 q = ivec4(round(v * (most > 0.0 ? MOST / most : 0.0)));
-    ivec4 high = q + 128 >> 8;
-    if (at < K / 4) {
-      integers_of_x[word * PITCH + group] = four_bytes(high);
-      integers_of_x[(8 + word) * PITCH + group] = four_bytes(q - high * 256);
-    }
-    if (gl_SubgroupInvocationID == 0 && at < K / 4) steps[at / WIDTH] = most / MOST;
+  vec4 next[FLIGHT], next_factor[FLIGHT];
+  [[unroll]] for (uint f = 0; f < FLIGHT; f++) {
+    next[f] = x4[from + min(lane + f * LANES, K / 4 - 1)];
+    if (NORM != 0) next_factor[f] = norm4[min(lane + f * LANES, K / 4 - 1)];
   }
+  for (uint first = 0; first < TURNS; first += FLIGHT)
+    [[unroll]] for (uint f = 0; f < FLIGHT; f++) {
+      if (first + f >= TURNS) continue;
+      uint at = lane + (first + f) * LANES, then = min(at + FLIGHT * LANES, K / 4 - 1);
+      vec4 v = at < K / 4 ? next[f] : vec4(0.0), factor = next_factor[f];
+      if (first + f + FLIGHT < TURNS) { // a later turn's x is loaded while this one is rounded
+        next[f] = x4[from + then];
+        if (NORM != 0) next_factor[f] = norm4[then];
+      }
+      sum += dot(v, v);
+      round_four(at, NORM != 0 ? v * factor : v);
+    }
   sum = subgroupAdd(sum);
   if (subgroupElect()) squares[gl_SubgroupID] = sum;
   barrier();

@@ -210,7 +210,8 @@ static void sweep_shape(const struct shape *s, uint64_t until) {
   struct plan_dot own;
   const uint32_t rows = s->N * (s->gated ? 2 : 1);
   const uint64_t bytes = dtype_bytes(dtype_tiled(s->dtype), rows * weight_stride(dtype_tiled(s->dtype), s->K));
-  if (bytes + TENSOR_ALIGN > weight_bytes || !plan_dot(plan(), s->K, rows, s->gated, &own)) return;
+  if (bytes + TENSOR_ALIGN > weight_bytes || !plan_dot(plan(), s->K, rows, s->gated, plan()->device->processors, &own))
+    return;
   fill(s);
   check(backend->functions->buffer_write(backend, &activations, X_AT, numbers.x, 4ull * s->K));
   check(backend->functions->buffer_write(backend, &activations, NORM_AT, numbers.norm, 4ull * s->K));

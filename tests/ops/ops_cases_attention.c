@@ -109,16 +109,100 @@ static void attention_of_single_tokens_matches_after_long_texts(void **state) {
   }
 }
 
+// One text leaves processors for fewer heads in a workgroup.
 static void attention_of_single_tokens_matches_over_groups_and_windows(void **state) {
   seed(25);
-  const uint32_t heads[][2] = {{11, 1}, {3, 3}, {6, 2}}, windows[] = {0, 200, 31};
+  const uint32_t heads[][2] = {{11, 1}, {3, 3}, {6, 2}, {4, 1}}, windows[] = {0, 200, 31, 0};
   list->longest = 1;
-  for (int i = 0; i < 3; i++) {
+  for (int i = 0; i < 4; i++) {
     const uint32_t w = windows[i];
     const struct attention_args a = {
         .heads = heads[i][0], .kv_heads = heads[i][1], .d = 64, .window = w, .capacity = w ? w + 5 : 320};
     const struct sequence s[3] = {{0, 1, w ? 5000 : 319, 0}, {1, 0, 90, 2}, {1, 1, 70, 1}};
-    check_attention(a, s, 3, 1);
+    check_attention(a, s, i == 3 ? 1 : 3, 1);
+    tools_teardown(NULL);
+  }
+}
+
+struct joined_case {
+  struct attention_args a;
+  uint32_t rotary;
+  bool norm, weights_of_heads, gate;
+  uint32_t texts, pos[3];
+};
+
+struct joined_result {
+  double *o, *keys, *values;
+  uint64_t dispatches;
+};
+
+// A token of every text: norm, rotation and cache, attention, gate, as mixer_attention.c records them.
+static struct joined_result run_joined(const struct joined_case *j, bool plain) {
+  const struct attention_args *a = &j->a;
+  const uint32_t E = a->heads * a->d, cols = E + 2 * a->kv_heads * a->d, B = j->texts;
+  const uint32_t gate_from = (uint32_t)round_up(cols, TENSOR_ALIGN / sizeof(float));
+  const uint32_t weight_cols = j->weights_of_heads ? cols - a->kv_heads * a->d : a->d;
+  struct sequence s[3];
+  seed(26);
+  for (uint32_t i = 0; i < B; i++) s[i] = (struct sequence){.row = B - 1 - i, .T = 1, .pos = j->pos[i], .slot = i};
+  const struct tensor sequences = sequences_of(s, B).t;
+  struct array x = activations(B, gate_from + E, DENSE, normals((size_t)B * (gate_from + E)));
+  const size_t cached = 3 * (size_t)a->capacity * a->kv_heads * a->d;
+  struct array keys = activations(3, (uint32_t)(cached / 3), DENSE, normals(cached)),
+               values = activations(3, (uint32_t)(cached / 3), DENSE, normals(cached)),
+               o = activations(B, E, DENSE, NULL);
+  const struct tensor table = j->rotary ? rotation_table(j->rotary).t : ABSENT,
+                      weight = weights(DTYPE_F32, 1, weight_cols, DENSE, uniforms(weight_cols, 0.5, 2)).t;
+  list->plain = plain;
+  list->longest = 1;
+  begin();
+  const struct tensor p = oplist_value(list, B, gate_from + E), normed = oplist_value(list, B, cols),
+                      rotated = oplist_value(list, B, cols), y = oplist_value(list, B, E),
+                      gated = oplist_value(list, B, E);
+  op_copy(list, p, x.t);
+  if (j->norm)
+    op_gated_norm(list, &(struct gated_norm){.y = normed,
+                                             .x = tensor_cols(p, 0, cols),
+                                             .weight = weight,
+                                             .groups = a->heads + a->kv_heads,
+                                             .group_cols = a->d,
+                                             .place = NORM_FIRST,
+                                             .eps = 1e-6f});
+  op_rope_append(list, &(struct rope_append){.y = rotated,
+                                             .cache_k = keys.t,
+                                             .cache_v = values.t,
+                                             .x = j->norm ? normed : tensor_cols(p, 0, cols),
+                                             .table = table,
+                                             .sequences = sequences,
+                                             .a = *a});
+  op_attention(list,
+               &(struct attention){
+                   .o = y, .qkv = rotated, .cache_k = keys.t, .cache_v = values.t, .sequences = sequences, .a = *a});
+  if (j->gate) op_glu(list, gated, tensor_cols(p, gate_from, E), y, ACTIVATION_SIGMOID);
+  op_copy(list, o.t, j->gate ? gated : y);
+  const uint64_t before = recorder->functions->recorder_counters(recorder).dispatches;
+  run();
+  return (struct joined_result){read_values(&o), read_values(&keys), read_values(&values),
+                                recorder->functions->recorder_counters(recorder).dispatches - before};
+}
+
+// Parts that one workgroup reads, that several share by heads, and that the last of several joins; the first token.
+static void joined_attention_steps_match_plain_ones(void **state) {
+  const struct joined_case cases[] = {
+      {{4, 1, 64, 0, 700}, 64, true, false, true, 3, {0, 5, 699}},
+      {{4, 1, 64, 0, 700}, 64, true, false, true, 1, {100}},
+      {{11, 1, 64, 0, 320}, 16, true, true, false, 2, {319, 90}},
+      {{6, 2, 20, 31, 36}, 0, true, false, true, 3, {5000, 30, 35}},
+      {{3, 3, 7, 0, 300}, 4, false, false, true, 2, {256, 257}},
+  };
+  for (int i = 0; i < 5; i++) {
+    const struct attention_args *a = &cases[i].a;
+    const struct joined_result joined = run_joined(&cases[i], false), plain = run_joined(&cases[i], true);
+    const size_t cached = 3 * (size_t)a->capacity * a->kv_heads * a->d;
+    expect_close("joined attention", joined.o, plain.o, (size_t)cases[i].texts * a->heads * a->d, 3e-6);
+    expect_close("joined attention: keys", joined.keys, plain.keys, cached, ROPE_CLOSE);
+    expect_close("joined attention: values", joined.values, plain.values, cached, 0);
+    if (backend->replays) assert_true(joined.dispatches < plain.dispatches);
     tools_teardown(NULL);
   }
 }
@@ -139,6 +223,7 @@ int ops_cases_attention(void) {
       OPS_CASE(attention_window_and_ring_match),
       OPS_CASE(attention_of_single_tokens_matches_after_long_texts),
       OPS_CASE(attention_of_single_tokens_matches_over_groups_and_windows),
+      OPS_CASE(joined_attention_steps_match_plain_ones),
       OPS_CASE(attention_of_large_scores_is_safe),
   };
   return cmocka_run_group_tests_name("attention", cases, NULL, NULL);

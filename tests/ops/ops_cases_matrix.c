@@ -187,7 +187,7 @@ static void one_tokens_products_with_tiles_are_sums_of_integers(void **state) {
     for (int i = 0; i < 4; i++) {
       const uint32_t K = (uint32_t)round_up(sizes[i][1], formats[d].elements);
       if (!all_shapes() && i != (int)d % 4) continue;
-      assert_true(plan_dot(plan, K, sizes[i][0], false, &m));
+      assert_true(plan_dot(plan, K, sizes[i][0], false, plan->device->processors, &m));
       plan->dot_rows = 2 + 4 * (i % 3);
       plan->dot_ahead = 1u << i % 3;
       check_dots(sizes[i][0], K, d, false);

@@ -307,6 +307,8 @@ static void attention_takes_the_shared_memory_that_the_plan_says(void **state) {
           assert_true(s.queries * s.across >= 4 * groups[g] && s.across % 4 == 0);
           assert_in_range(s.parts, 1, s.lanes);
           assert_true(s.parts == 1 || (s.parts - 1) * s.across * B < (p.software ? 2 : 4) * p.processors);
+          assert_true(s.single <= s.lanes && s.single <= s.queries * s.parts &&
+                      s.single * s.across * B <= p.processors);
         }
   }
   // H200: a cache of 8 heads is read by four workgroups a processor, a short one by as many as it has strips.
@@ -315,7 +317,7 @@ static void attention_takes_the_shared_memory_that_the_plan_says(void **state) {
   plan_attention_step(&p, 8, 8, 128, 1, 100000, &s);
   assert_true(s.queries == 1 && s.across == 8 && s.parts == 66);
   plan_attention_step(&p, 32, 8, 128, 1, 500, &s);
-  assert_true(s.queries == 4 && s.across == 8 && s.parts == 2);
+  assert_true(s.queries == 4 && s.across == 8 && s.parts == 2 && s.single == 8);
   plan_attention_step(&p, 16, 16, 128, 64, 100000, &s);
   assert_true(s.parts == 1);
 }
@@ -360,7 +362,7 @@ static void sums_of_integers_fit_every_device(void **state) {
       for (uint32_t N = 1; N < 1000000; N *= 10)
         for (uint32_t gated = 0; gated < 2; gated++) {
           struct plan_dot m;
-          if (!plan_dot(&products, K, N * (1 + gated), gated, &m)) continue;
+          if (!plan_dot(&products, K, N * (1 + gated), gated, products.device->processors, &m)) continue;
           const uint32_t spec[MATVEC_DOT_SPECS] = {
               [MATVEC_DOT_SPEC_LANES] = m.lanes, [MATVEC_DOT_SPEC_K] = K,
               [MATVEC_DOT_SPEC_TEAMS] = m.teams, [MATVEC_DOT_SPEC_ROWS] = m.rows,
@@ -378,12 +380,18 @@ static void sums_of_integers_fit_every_device(void **state) {
   caps.integer_dot_fast = true;
   const struct plan_products h200 = products_of(&caps);
   // One workgroup for each of 132 processors; a head has several.
-  assert_true(plan_dot(&h200, 4096, 24576, true, &m) && m.lanes == 1024 && m.teams == 8 && m.rows == 12 &&
+  assert_true(plan_dot(&h200, 4096, 24576, true, 132, &m) && m.lanes == 1024 && m.teams == 8 && m.rows == 12 &&
               m.ahead == 2);
-  assert_true(plan_dot(&h200, 17408, 5120, false, &m) && m.lanes == 544 && m.teams == 1 && m.rows == 39);
-  assert_true(plan_dot(&h200, 4096, 248320, false, &m) && m.teams == 8 && m.rows == 59);
-  assert_true(plan_dot(&h200, 1024, 1024, false, &m) && m.rows * m.teams <= 8); // no processor idles
-  assert_false(plan_dot(&h200, 1000, 1024, false, &m));
+  assert_true(plan_dot(&h200, 17408, 5120, false, 132, &m) && m.lanes == 544 && m.teams == 1 && m.rows == 39);
+  assert_true(plan_dot(&h200, 4096, 248320, false, 132, &m) && m.teams == 8 && m.rows == 59);
+  assert_true(plan_dot(&h200, 1024, 1024, false, 132, &m) && m.rows * m.teams <= 8); // no processor idles
+  assert_false(plan_dot(&h200, 1000, 1024, false, 132, &m));
+  // Parts of one matrix that share the processors.
+  const uint32_t parts[][2] = {{5120, 63}, {1024, 18}, {4096, 50}};
+  for (int i = 0; i < 3; i++) {
+    assert_true(plan_dot(&h200, 4096, parts[i][0], false, parts[i][1], &m) && m.teams == 8);
+    assert_in_range(divide_up(parts[i][0], m.rows * m.teams), parts[i][1] - parts[i][1] / 8, parts[i][1]);
+  }
 }
 
 // n steps a token, or d->r blocks.

@@ -12,6 +12,8 @@
 //   delta_inputs delta_rule [gated_norm]        for single tokens
 //   mamba2_inputs mamba2 [gated_norm [linear]]  token by token; the step gates, and the product computes the norm if
 //                                               there is one
+//   [norm of heads] rope_append attention [glu] for single tokens
+#include "match.h"
 #include "vulkan_backend.h"
 
 struct lowering {
@@ -20,33 +22,6 @@ struct lowering {
   uint32_t i;              // the next operation
   struct norm_ahead ahead; // what the last product has prepared for the next norm
 };
-
-static bool is_kind(const struct oplist *l, uint32_t i, enum op_kind kind) {
-  return i < l->count && l->ops[i].kind == kind;
-}
-
-// Whether operation `reader` is the only reader of the first output of operation i, and reads all of it.
-static bool only_for(const struct oplist *l, uint32_t i, uint32_t reader) {
-  return oplist_reader(l, l->ops[i].t[0], i) == reader;
-}
-
-// ---------------------------------------------------------------- operations joined into one kernel for single tokens
-
-// Matches delta_inputs, delta_rule and gated_norm from operation i on. Returns how many match, or 0.
-static uint32_t match_delta_step(const struct oplist *l, uint32_t i) {
-  if (l->plain || l->longest != 1 || !is_kind(l, i, OP_DELTA_INPUTS) || !is_kind(l, i + 1, OP_DELTA_RULE)) return 0;
-  // The kernel does not write qkv. If qkv is not a value of the list but memory of the caller (measure_operator.c),
-  // nothing in the list reads it later.
-  if (l->ops[i].t[0].value && !only_for(l, i, i + 1)) return 0;
-  const bool norm = is_kind(l, i + 2, OP_GATED_NORM) && only_for(l, i + 1, i + 2);
-  // The kernel can norm o and then gate it, or only gate it. It cannot gate first and norm afterwards (Mamba-2's form).
-  return norm && l->ops[i + 2].gated_norm.place != NORM_OF_GATED ? 3 : 2;
-}
-
-static uint32_t match_mamba2_step(const struct oplist *l, uint32_t i) {
-  if (l->plain || !is_kind(l, i, OP_MAMBA2_INPUTS) || !is_kind(l, i + 1, OP_MAMBA2)) return 0;
-  return is_kind(l, i + 2, OP_GATED_NORM) && only_for(l, i + 1, i + 2) ? 3 : 2;
-}
 
 // ---------------------------------------------------------------- which values are f16
 
@@ -182,23 +157,6 @@ static struct linear_input norm_input(struct lowering *w, uint32_t i) {
   return (struct linear_input){.x = norm.x, .weight = norm.weight, .h = norm.y, .eps = norm.eps, .ahead = &w->ahead};
 }
 
-// Whether operation i is a norm that only the product after it reads.
-static bool is_input_norm(const struct oplist *l, uint32_t i) {
-  return is_kind(l, i, OP_NORM) && !tensor_present(l->ops[i].norm.last) && is_kind(l, i + 1, OP_LINEAR) &&
-         same_value(l->ops[i + 1].linear.x, l->ops[i].norm.y) && only_for(l, i, i + 1);
-}
-
-static bool same_place(struct tensor a, struct tensor b) { return a.buffer == b.buffer && a.offset == b.offset; }
-
-// Whether operation i + 1 gates the second half of product i (linear or experts) by its first half and nothing else
-// reads the product.
-static bool gates_halves(const struct oplist *l, uint32_t i) {
-  const struct tensor y = l->ops[i].t[0];
-  const struct glu *g = &l->ops[i + 1].glu;
-  return same_value(g->gate, y) && same_value(g->x, y) && 2 * g->y.cols == y.cols && g->gate.offset == y.offset &&
-         g->x.offset == y.offset + g->y.cols * sizeof(float) && l->values[y.value - 1].last_read == i + 1;
-}
-
 // The input of product i.
 static struct linear_input plain_input(const struct lowering *w, uint32_t i) {
   const struct linear p = oplist_op(w->l, i).linear;
@@ -285,6 +243,20 @@ static uint32_t lower_delta_step(struct lowering *w) {
   if (!vulkan_plan_delta_step(w->c, &s, &p)) return 0;
   vulkan_delta_step(w->c, &s, &p);
   return n;
+}
+
+static uint32_t lower_attention_step(struct lowering *w) {
+  const struct oplist *l = w->l;
+  const struct attention_match m = match_attention_step(l, w->i);
+  if (!m.count) return 0;
+  const uint32_t rope = w->i + m.norm, last = w->i + m.count - 1;
+  const struct op ops[] = {oplist_op(l, w->i), oplist_op(l, rope), oplist_op(l, rope + 1), oplist_op(l, last)};
+  const struct attention_joined joined = {.norm = m.norm ? &ops[0].gated_norm : NULL,
+                                          .rope = &ops[1].rope_append,
+                                          .attention = &ops[2].attention,
+                                          .gate = m.gate ? &ops[3].glu : NULL};
+  const uint64_t bytes = scratch_within(w->c, &l->ops[rope + 1], w->c->backend->max_binding_bytes);
+  return vulkan_attention_joined(w->c, &joined, oplist_own_scratch(l, rope + 1, bytes)) ? m.count : 0;
 }
 
 // If the norm covers a whole token, and the product that reads it takes f32, the step computes the gating and the
@@ -390,7 +362,7 @@ void vulkan_lower(struct recorder *c, struct oplist *l) {
       n = lower_product(&w, w.i, &in);
     } else if (is_kind(l, w.i, OP_EXPERTS)) {
       n = lower_experts(&w, w.i);
-    } else if (!(n = lower_delta_step(&w)) && !(n = lower_mamba2_step(&w))) {
+    } else if (!(n = lower_delta_step(&w)) && !(n = lower_mamba2_step(&w)) && !(n = lower_attention_step(&w))) {
       lower_op(&w);
       n = 1;
     }

@@ -5,10 +5,11 @@
 
 // The shared variables of attention_step.comp, each aligned to 16 bytes; test_plan compares this with the module.
 uint64_t plan_attention_step_bytes(const struct plan_attention_step *s, uint32_t d) {
-  return 16ull * s->queries * ((d + 3) / 4) + 24ull * s->queries * s->lanes + 16;
+  return 16ull * (s->queries + 2) * ((d + 3) / 4) + 24ull * s->queries * s->lanes + 16;
 }
 
 // Enough parts to keep the device busy, but no more than the cache has strips. A workgroup joins at most `lanes` parts.
+// Few parts leave processors idle, and a head in a workgroup costs 3 us on an H200, so its heads go to these.
 void plan_attention_step(const struct plan *plan, uint32_t heads, uint32_t kv_heads, uint32_t d, uint32_t B,
                          uint32_t seen, struct plan_attention_step *s) {
   enum { LANES = 256, QUERIES = 8 };
@@ -24,6 +25,7 @@ void plan_attention_step(const struct plan *plan, uint32_t heads, uint32_t kv_he
   const uint64_t groups = (uint64_t)s->across * B;
   const uint32_t strips = (uint32_t)(((uint64_t)seen + s->lanes - 1) / s->lanes);
   s->parts = min32(min32(strips, s->lanes), (uint32_t)((readers + groups - 1) / groups));
+  s->single = min32(min32((uint32_t)(plan->processors / groups), s->lanes), s->queries * s->parts);
 }
 
 // ---------------------------------------------------------------- on cooperative matrices

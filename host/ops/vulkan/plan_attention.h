@@ -8,6 +8,7 @@ struct plan_attention_step {
   uint32_t lanes, queries; // queries: query heads of a workgroup
   uint32_t across;         // workgroups for one part of the cache and all heads of a sequence
   uint32_t parts;          // most parts of a cache
+  uint32_t single;         // workgroups that share a part's heads while parts are few: at most one a processor
 };
 // B: sequences; seen: the most positions that a token can see.
 void plan_attention_step(const struct plan *plan, uint32_t heads, uint32_t kv_heads, uint32_t d, uint32_t B,

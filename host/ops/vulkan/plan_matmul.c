@@ -143,7 +143,8 @@ static uint64_t dot_shared_bytes(const struct plan_dot *m, uint32_t all, uint32_
 // A lane keeps 32 inputs for all rows of its team, or more if a team of so many lanes would be too large. Making the
 // integers of x and starting a workgroup take as long as many rows, so each processor gets one large workgroup, and all
 // get as many rows. Where workgroups would have more rows than they keep sums of, several follow each other.
-bool plan_dot(const struct plan_products *plan, uint32_t K, uint32_t N, bool gated, struct plan_dot *out) {
+bool plan_dot(const struct plan_products *plan, uint32_t K, uint32_t N, bool gated, uint32_t processors,
+              struct plan_dot *out) {
   enum { GROUPS_MOST = 4, ROWS_MOST = 64 };
   const struct plan *device = plan->device;
   const uint32_t width = device->subgroup_width, all = K / 32, halves = gated ? 2 : 1;
@@ -154,11 +155,11 @@ bool plan_dot(const struct plan_products *plan, uint32_t K, uint32_t N, bool gat
   const uint32_t team = (uint32_t)round_up(divide_up(all, groups), width);
   if (team > most) return false;
   *out = (struct plan_dot){.teams = groups > 1 ? 1 : most / team, .ahead = plan->dot_ahead};
-  while (out->teams > 1 && N < out->teams * out->ahead * (device->processors - device->processors / 8)) out->teams /= 2;
-  while (out->ahead > halves && N < out->teams * out->ahead * device->processors) out->ahead /= 2;
+  while (out->teams > 1 && N < out->teams * out->ahead * (processors - processors / 8)) out->teams /= 2;
+  while (out->ahead > halves && N < out->teams * out->ahead * processors) out->ahead /= 2;
   out->lanes = out->teams * team;
   for (uint32_t turns = 1;; turns++) {
-    const uint32_t fair = divide_up(divide_up(N, out->teams), device->processors * turns);
+    const uint32_t fair = divide_up(divide_up(N, out->teams), processors * turns);
     const uint32_t each = plan->dot_rows ? plan->dot_rows : fair;
     out->rows = (uint32_t)round_up(each, halves) / halves;
     if (each <= ROWS_MOST && dot_shared_bytes(out, all, width, gated) <= device->shared_bytes) return true;

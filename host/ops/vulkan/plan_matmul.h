@@ -82,12 +82,13 @@ struct plan_matvec {
 };
 struct plan_matvec plan_matvec(const struct plan_products *plan, uint32_t K, uint32_t tokens, bool norm, bool gated);
 
-// Sizes of matvec_dot.comp for N rows of K weights, whose outputs are half as many with `gated`.
+// Sizes of matvec_dot.comp for N rows of K weights, whose outputs are half as many with `gated`, on so many processors.
 struct plan_dot {
   uint32_t lanes, teams, rows, ahead;
 };
 // False: the device has no such sums, or the kernel cannot take K.
-bool plan_dot(const struct plan_products *plan, uint32_t K, uint32_t N, bool gated, struct plan_dot *out);
+bool plan_dot(const struct plan_products *plan, uint32_t K, uint32_t N, bool gated, uint32_t processors,
+              struct plan_dot *out);
 
 // Sizes of matmul_narrow.comp, for so few tokens that reading the weights takes most of the time: subgroups split K.
 struct plan_narrow {

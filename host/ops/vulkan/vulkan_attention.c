@@ -1,5 +1,6 @@
 // vulkan_attention: rotary positions and softmax attention. Single tokens, which mostly read the cache, use
-// attention_step.comp. Prompts use attention_matrix.comp if operands may be rounded to f16, else attention.comp.
+// attention_step.comp, which can also compute what is around attention. Prompts use attention_matrix.comp if operands
+// may be rounded to f16, else attention.comp.
 #include "vulkan_backend.h"
 
 #include "attention.h"
@@ -20,18 +21,18 @@ static struct plan_attention_step step_plan(const struct plan *plan, uint32_t B,
   return s;
 }
 
-// Scratch holds counters, then the partial results of every head.
+// Scratch holds a counter for each head, then the partial results of every head.
 uint64_t vulkan_attention_bytes(const struct backend *b, uint32_t B, const struct attention_args *a) {
   const struct plan_attention_step s = step_plan(&vulkan_device(b)->plan, B, a);
   const uint64_t records = s.parts > 1 ? (uint64_t)a->heads * s.parts * ATTENTION_STEP_RECORD(a->d) : 0;
-  return 4 * B * (s.across + records);
+  return 4 * B * (a->heads + records);
 }
 
 void vulkan_rope_append(struct recorder *c, const struct rope_append *rope, struct tensor scratch) {
   const struct tensor qkv = rope->y, cache_k = rope->cache_k, table = rope->table, sequences = rope->sequences;
   const struct attention_args *a = &rope->a;
   const uint32_t lanes = vulkan_plan(c)->block_lanes, longest = vulkan_longest(c, qkv);
-  const uint32_t counters = longest == 1 ? step_plan(vulkan_plan(c), sequences.rows, a).across : 0;
+  const uint32_t counters = longest == 1 ? a->heads : 0;
   const uint64_t appended = (uint64_t)qkv.rows * a->kv_heads * a->d;
   const struct binding bindings[ROPE_APPEND_BINDINGS] = {
       [ROPE_APPEND_QKV] = vulkan_bind(qkv, qkv),
@@ -82,18 +83,36 @@ static struct attention_push push_of(const struct attention_call *v) {
                                  .cache_stride = v->cache_k.stride};
 }
 
-static void attention_step(struct recorder *c, const struct attention_call *v, struct tensor scratch) {
+// joined: the operations around v's attention that the kernel does too; NULL: none.
+static void attention_step(struct recorder *c, const struct attention_call *v, const struct attention_joined *joined,
+                           struct tensor scratch) {
   const struct attention_args *a = &v->a;
+  const struct gated_norm *norm = joined ? joined->norm : NULL;
+  const struct glu *gate = joined ? joined->gate : NULL;
+  const struct tensor none = {0}, table = joined ? joined->rope->table : none, weight = norm ? norm->weight : none;
   const struct plan_attention_step s = step_plan(vulkan_plan(c), v->sequences.rows, a);
-  const uint32_t spec[ATTENTION_STEP_SPECS] = {[ATTENTION_STEP_SPEC_LANES] = s.lanes,
-                                               [ATTENTION_STEP_SPEC_D] = a->d,
-                                               [ATTENTION_STEP_SPEC_QUERIES] = s.queries,
-                                               [ATTENTION_STEP_SPEC_ALIGNED] = v->aligned};
-  struct binding bindings[ATTENTION_STEP_BINDINGS] = {[ATTENTION_STEP_PARTS] = vulkan_bind(scratch, v->o)};
+  const uint32_t spec[ATTENTION_STEP_SPECS] = {
+      [ATTENTION_STEP_SPEC_LANES] = s.lanes,         [ATTENTION_STEP_SPEC_D] = a->d,
+      [ATTENTION_STEP_SPEC_QUERIES] = s.queries,     [ATTENTION_STEP_SPEC_ALIGNED] = v->aligned,
+      [ATTENTION_STEP_SPEC_JOINED] = joined != NULL, [ATTENTION_STEP_SPEC_NORM] = norm != NULL};
+  struct binding bindings[ATTENTION_STEP_BINDINGS] = {
+      [ATTENTION_STEP_PARTS] = vulkan_bind(scratch, v->o),
+      [ATTENTION_STEP_TABLE] = vulkan_bind_some(table, v->sequences, (uint64_t)v->qkv.rows * table.cols),
+      [ATTENTION_STEP_WEIGHT] = vulkan_bind(weight, v->sequences)};
   bind(v, bindings);
-  const struct attention_push args = push_of(v);
+  struct attention_push args = push_of(v);
+  args.parts = s.parts;
+  args.single = s.single;
+  args.table_stride = table.stride;
+  args.rotary = table.cols;
+  args.weight_step = weight.cols == a->d ? 0 : a->d;
+  args.eps = norm ? norm->eps : 0;
+  args.gate = gate ? (uint32_t)((gate->gate.offset - v->qkv.offset) / sizeof(float)) : 0;
+  args.activation = gate ? gate->activation : ACTIVATION_IDENTITY;
+  const struct tensor counters = tensor_cols(scratch, 0, v->sequences.rows * a->heads);
+  if (joined && s.parts > 1) vulkan_copy(c, &(struct copy){.to = counters});
   vulkan_dispatch(c, kernel_variant(FAMILY_attention_step, v->o.dtype), spec, bindings, &args,
-                  (struct grid){s.across, s.parts, v->sequences.rows}, v->operations);
+                  (struct grid){s.across, max32(s.parts, s.single), v->sequences.rows}, v->operations);
 }
 
 static void attention(struct recorder *c, const struct attention_call *v) {
@@ -145,22 +164,40 @@ bool vulkan_attention_matrix_plan(const struct recorder *c, enum dtype o, uint32
          plan_attention_matrix(vulkan_plan(c), a->heads, a->kv_heads, a->d, B, divide_up(T, B), m);
 }
 
-void vulkan_attention(struct recorder *c, const struct attention *op, struct tensor scratch) {
+static struct attention_call call_of(const struct attention *op) {
   const struct attention_args *a = &op->a;
-  const uint32_t T = op->qkv.rows;
-  const struct attention_call v = {.o = op->o,
-                                   .qkv = op->qkv,
-                                   .cache_k = op->cache_k,
-                                   .cache_v = op->cache_v,
-                                   .sequences = op->sequences,
-                                   .a = *a,
-                                   .aligned = a->d % 4 == 0 && op->cache_k.stride % 4 == 0,
-                                   .operations = 4ull * seen(a) * T * a->heads * a->d};
+  return (struct attention_call){.o = op->o,
+                                 .qkv = op->qkv,
+                                 .cache_k = op->cache_k,
+                                 .cache_v = op->cache_v,
+                                 .sequences = op->sequences,
+                                 .a = *a,
+                                 .aligned = a->d % 4 == 0 && op->cache_k.stride % 4 == 0,
+                                 .operations = 4ull * seen(a) * op->qkv.rows * a->heads * a->d};
+}
+
+void vulkan_attention(struct recorder *c, const struct attention *op, struct tensor scratch) {
+  const struct attention_call v = call_of(op);
   struct plan_attention_matrix m;
   if (vulkan_longest(c, op->qkv) == 1)
-    attention_step(c, &v, scratch);
-  else if (vulkan_attention_matrix_plan(c, op->o.dtype, T, op->sequences.rows, a, &m))
+    attention_step(c, &v, NULL, scratch);
+  else if (vulkan_attention_matrix_plan(c, op->o.dtype, op->qkv.rows, op->sequences.rows, &op->a, &m))
     attention_matrix(c, &v, &m);
   else
     attention(c, &v);
+}
+
+bool vulkan_attention_joined(struct recorder *c, const struct attention_joined *joined, struct tensor scratch) {
+  const struct plan_attention_step s = step_plan(vulkan_plan(c), joined->rope->sequences.rows, &joined->rope->a);
+  const uint32_t room = s.queries * s.lanes; // of the kernel's shared arrays
+  if ((s.queries + 1) * divide_up(joined->rope->a.d, 4) > 4 * room || joined->rope->table.cols > room) return false;
+  struct attention_call v = call_of(joined->attention);
+  v.qkv = joined->norm ? joined->norm->x : joined->rope->x;
+  if (joined->gate) {
+    const struct tensor gate = joined->gate->gate;
+    v.o = joined->gate->y;
+    v.qkv.cols = (uint32_t)((gate.offset - v.qkv.offset) / sizeof(float)) + gate.cols;
+  }
+  attention_step(c, &v, joined, scratch);
+  return true;
 }

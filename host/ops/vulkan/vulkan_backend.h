@@ -257,6 +257,16 @@ void vulkan_delta_step(struct recorder *c, const struct delta_step *s, const str
 // vulkan_attention.c
 void vulkan_rope_append(struct recorder *c, const struct rope_append *rope, struct tensor scratch);
 void vulkan_attention(struct recorder *c, const struct attention *op, struct tensor scratch);
+// rope_append and attention for one token of every sequence in one kernel, with the norm of each head before them and
+// the gate after them (NULL: none). The gate's columns are behind those of q, k and v. False: the kernel does not
+// support it; nothing is recorded.
+struct attention_joined {
+  const struct gated_norm *norm;
+  const struct rope_append *rope;
+  const struct attention *attention;
+  const struct glu *gate;
+};
+bool vulkan_attention_joined(struct recorder *c, const struct attention_joined *joined, struct tensor scratch);
 // Bytes of scratch, for both operations.
 uint64_t vulkan_attention_bytes(const struct backend *b, uint32_t B, const struct attention_args *a);
 // Plans attention on coopmat for T tokens of B sequences with an output of dtype o. False: it is not supported.

@@ -87,7 +87,7 @@ static bool by_dots(struct recorder *c, const struct experts_call *v) {
   struct plan_dot m;
   if (ids.rows != 1 || y.rows > MAX_GROUPS || x.dtype != DTYPE_F32 || (x.rows > 1 && x.stride % 4) ||
       !dtype_is_tiles(v->w.dtype) || !vulkan_list(c)->matrices ||
-      !plan_dot(vulkan_products(c), x.cols, y.rows * v->rows, v->glu, &m))
+      !plan_dot(vulkan_products(c), x.cols, y.rows * v->rows, v->glu, vulkan_plan(c)->processors, &m))
     return false;
   uint32_t spec[MATVEC_DOT_SPECS] = {[MATVEC_DOT_SPEC_EXPERTS] = 1};
   vulkan_dot_spec(c, &m, x.cols, v->glu, v->w.dtype, spec);

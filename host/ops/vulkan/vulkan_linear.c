@@ -141,10 +141,23 @@ static void few_rows_part(struct recorder *c, const struct fused *f, struct tens
                 divide_up(N, m.rows * m.sets) * divide_up(x.rows, tokens));
 }
 
+// The processors for a part of f's matrix. Parts that are bound apart run at the same time, so each gets its share of
+// the processors: a processor that computed several parts would make the integers of x for each.
+static uint32_t processors_of(const struct recorder *c, const struct fused *f, struct tensor part) {
+  const uint32_t processors = vulkan_plan(c)->processors;
+  uint64_t bytes = 0;
+  if (!f->w.mixed) return processors;
+  for (uint32_t i = 0, first = 0; first < f->w.rows; first += f->w.mixed[i++].rows) {
+    if (first * sizeof(float) % TENSOR_ALIGN) return processors; // these wait for each other
+    bytes += vulkan_bind_weights(f->w.mixed[i]).bytes;
+  }
+  return max32((uint32_t)(processors * vulkan_bind_weights(part).bytes / bytes), 1);
+}
+
 // Whether a part's product is one token's with tiles, in integers.
 static bool takes_dot(const struct recorder *c, const struct fused *f, struct tensor w, struct plan_dot *m) {
   return f->in.x.rows == 1 && dtype_is_tiles(w.dtype) && vulkan_list(c)->matrices &&
-         plan_dot(vulkan_products(c), f->in.x.cols, w.rows, f->glu, m);
+         plan_dot(vulkan_products(c), f->in.x.cols, w.rows, f->glu, processors_of(c, f, w), m);
 }
 
 void vulkan_dot_spec(const struct recorder *c, const struct plan_dot *m, uint32_t K, bool gated, enum dtype tiles,
