@@ -23,8 +23,7 @@ windows_library() {
 
 # windows_libraries full|short
 windows_libraries() {
-  local one=(-DBUILD_SINGLE=OFF -DBUILD_COMPLEX=OFF -DBUILD_COMPLEX16=OFF) double
-  mapfile -t double < <(printf '%s\n' "${one[@]}" "${one[@]/-DBUILD/-DLAPACKE_BUILD}")
+  local real=(-DBUILD_COMPLEX=OFF -DBUILD_COMPLEX16=OFF -DLAPACKE_BUILD_COMPLEX=OFF -DLAPACKE_BUILD_COMPLEX16=OFF)
   mkdir -p "$windows/apt/lists/partial" && : >"$windows/apt/status" || return
   if [[ ! -e $windows/prefix/pcre2.complete || ($1 == full && ! -e $windows/prefix/cmocka.complete) ]]; then
     echo "deb-src [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $(mirrors | head -1) bookworm main" \
@@ -35,8 +34,8 @@ windows_libraries() {
   windows_library utf8proc || return
   windows_library pcre2 -DPCRE2_BUILD_TESTS=OFF -DPCRE2_BUILD_PCRE2GREP=OFF -DPCRE2_SUPPORT_JIT=ON || return
   if [[ $1 != full ]]; then return; fi
-  # What the pruner calls is in double precision.
-  windows_library lapack -DCBLAS=ON -DLAPACKE=ON -DTEST_FORTRAN_COMPILER=OFF "${double[@]}" || return
+  # Of LAPACKE the pruner calls functions in double precision only.
+  windows_library lapack -DCBLAS=ON -DLAPACKE=ON -DTEST_FORTRAN_COMPILER=OFF "${real[@]}" -DLAPACKE_BUILD_SINGLE=OFF || return
   cat >"$windows/prefix/lib/pkgconfig/openblas.pc" <<END
 Name: openblas
 Description: the BLAS of netlib in its place
