@@ -96,12 +96,13 @@ windows_exports() {
     LC_ALL=C diff - <(LC_ALL=C sort "tests/exports/$1.txt")
 }
 
-# Ctrl-C in a console ends the program in good order: what it has written can be continued.
+# windows_stops EVENT CODE: Ctrl-C, or the closed console, ends the program in good order: what it has written can be
+# continued.
 windows_stops() {
   local model=(-m models/novelist -d cpu -q) state=build/windows/state
   rm -f "$state"
-  x86_64-w64-mingw32-gcc-posix -Wall -Wextra -Werror tests/windows/send_ctrl_c.c -o "$windows/send_ctrl_c.exe" -static &&
-    windows_run "$windows/send_ctrl_c.exe" 130 'build\windows\build\deltaic.exe generate '"${model[*]} --prompt a \
+  x86_64-w64-mingw32-gcc-posix -Wall -Wextra -Werror tests/windows/send_event.c -o "$windows/send_event.exe" -static &&
+    windows_run "$windows/send_event.exe" "$1" "$2" 'build\windows\build\deltaic.exe generate '"${model[*]} --prompt a \
 --ignore-eos -n 10000000 --state-out $state" &&
     windows_run "$windows/build/deltaic.exe" generate "${model[@]}" --state-in "$state" -n 3
 }
@@ -141,7 +142,8 @@ windows_short() {
   windows_try "the DLL's exports" windows_exports deltaic
   windows_try "greedy text on the CPU" windows_compare "$1" cpu
   windows_try "greedy text on Wine's Vulkan" windows_compare "$1" 1
-  windows_try "Ctrl-C" windows_stops
+  windows_try "Ctrl-C" windows_stops ctrl-c 130
+  windows_try "the closed console" windows_stops close 129
   wineserver -k || true
 }
 
@@ -165,7 +167,8 @@ windows_full() {
   windows_try "the exports of deltaic_prune" windows_exports deltaic_prune
   windows_try "greedy text on the CPU" windows_compare "$1" cpu
   windows_try "greedy text on Wine's Vulkan" windows_compare "$1" 1
-  windows_try "Ctrl-C" windows_stops
+  windows_try "Ctrl-C" windows_stops ctrl-c 130
+  windows_try "the closed console" windows_stops close 129
   windows_try "prune" windows_prune
   for name in "${windows_tests[@]}"; do
     windows_try "$name" windows_run "$windows/build/tests/$name.exe"
