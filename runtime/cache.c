@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_BYTES = 256 << 20 };
+enum { MAX_BYTES = 256 << 20, LOCK_TRIES = 500, LOCK_PAUSE_NS = 10000000 };
 
 struct header {
   char magic[8];
@@ -85,9 +85,7 @@ deltaic_status cache_folders(const char *path) {
   return status;
 }
 
-deltaic_status cache_store(const char *path, const struct device_caps *caps, const void *data, size_t bytes) {
-  deltaic_status status = cache_folders(path);
-  if (status) return status;
+static deltaic_status store(const char *path, const struct device_caps *caps, const void *data, size_t bytes) {
   struct header header = header_for(caps, data, bytes);
   struct new_file file;
   int code = new_file_begin(&file, path);
@@ -96,4 +94,82 @@ deltaic_status cache_store(const char *path, const struct device_caps *caps, con
     code = new_file_end(&file, written ? 0 : errno);
   }
   return code ? fail(DELTAIC_IO, "%s: %s", path, strerror(code)) : DELTAIC_OK;
+}
+
+// ---------------------------------------------------------------- a device's cache
+
+static VkResult create(struct device *device, const void *data, size_t bytes, VkPipelineCache *out) {
+  VkPipelineCacheCreateInfo info = {
+      .sType = VK_STRUCTURE_TYPE_PIPELINE_CACHE_CREATE_INFO, .initialDataSize = bytes, .pInitialData = data};
+  return device->vk.vkCreatePipelineCache(device->handle, &info, NULL, out);
+}
+
+VkResult cache_open(struct device *device, const char *dir, struct pipeline_cache *out) {
+  *out = (struct pipeline_cache){.path = cache_path(dir, &device->caps, "pipelines")};
+  void *data = NULL;
+  size_t bytes = 0;
+  if (out->path) cache_load(out->path, &device->caps, &data, &bytes);
+  VkResult result = create(device, data, bytes, &out->handle);
+  if (result && data) result = create(device, NULL, bytes = 0, &out->handle); // the driver did not like its own
+  free(data);
+  out->loaded_bytes = bytes;
+  return result;
+}
+
+void cache_close(struct device *device, struct pipeline_cache *cache) {
+  if (!atomic_load(&device->silent)) device->vk.vkDestroyPipelineCache(device->handle, cache->handle, NULL);
+  free(cache->path);
+}
+
+// Between reading the file and replacing it, nobody else may replace it. Whoever holds the lock may have been stopped,
+// and some file systems have no locks: then this goes on without it. fclose() unlocks. NULL: there is no lock.
+static FILE *lock_beside(const char *path) {
+  const size_t bytes = strlen(path) + sizeof ".lock";
+  char *name = malloc(bytes);
+  if (name) snprintf(name, bytes, "%s.lock", path);
+  FILE *file = name ? platform_open(name, "ab") : NULL;
+  for (int i = 0; file && i < LOCK_TRIES && platform_lock(file) == EAGAIN; i++) platform_sleep_ns(LOCK_PAUSE_NS);
+  free(name);
+  return file;
+}
+
+// Adds what others have saved since this device loaded: another process, or the device on which choices were timed.
+static void merge_saved(struct device *device, struct pipeline_cache *cache) {
+  VkPipelineCache saved = VK_NULL_HANDLE;
+  void *data;
+  size_t bytes;
+  cache_load(cache->path, &device->caps, &data, &bytes);
+  if (data && bytes != cache->loaded_bytes && !create(device, data, bytes, &saved))
+    (void)device->vk.vkMergePipelineCaches(device->handle, cache->handle, 1, &saved); // own pipelines are kept anyway
+  if (saved) device->vk.vkDestroyPipelineCache(device->handle, saved, NULL);
+  free(data);
+}
+
+static deltaic_status merge_and_store(struct device *device, struct pipeline_cache *cache) {
+  size_t bytes = 0;
+  merge_saved(device, cache);
+  if (device->vk.vkGetPipelineCacheData(device->handle, cache->handle, &bytes, NULL)) return DELTAIC_OK;
+  void *data = malloc(bytes);
+  if (!data) return fail_memory("the driver's pipelines", bytes);
+  deltaic_status status = DELTAIC_OK;
+  if (!device->vk.vkGetPipelineCacheData(device->handle, cache->handle, &bytes, data))
+    status = store(cache->path, &device->caps, data, bytes);
+  free(data);
+  return status;
+}
+
+// Loaded pipelines do not lengthen the driver's data, so an unchanged length means that there is nothing to save.
+void cache_save(struct device *device, struct pipeline_cache *cache) {
+  size_t bytes = 0;
+  if (!cache->path || !cache->handle || atomic_load(&device->lost)) return;
+  if (device->vk.vkGetPipelineCacheData(device->handle, cache->handle, &bytes, NULL) || bytes == cache->loaded_bytes)
+    return;
+  deltaic_status status = cache_folders(cache->path);
+  if (!status) {
+    FILE *lock = lock_beside(cache->path);
+    status = merge_and_store(device, cache);
+    if (lock) fclose(lock);
+  }
+  if (status)
+    instance_log(device->instance, DELTAIC_LOG_WARNING, "compiled pipelines were not saved: %s", deltaic_last_error());
 }

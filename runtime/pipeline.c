@@ -22,10 +22,8 @@ struct pipeline_store {
   pthread_mutex_t lock;
   pthread_cond_t compiled_one; // or failed to: two threads that ask for the same kernel get one
   struct entry *bucket[BUCKETS];
-  VkPipelineCache cache;
-  char *path; // of the disk cache, NULL: none
-  uint64_t loaded_bytes;
-  uint32_t compiled;                  // kernels, since the disk cache was loaded
+  struct pipeline_cache cache;
+  uint32_t compiled;                  // kernels, since the cache was opened
   uint32_t compiling;                 // threads
   uint64_t compile_ns, compile_start; // while at least one thread did; since when
 };
@@ -148,8 +146,8 @@ static VkResult create_pipeline(struct device *device, const VkShaderModuleCreat
   VkResult result = device->vk.vkCreateShaderModule(device->handle, module, NULL, &info.stage.module);
   if (result) return result;
   choose_subgroups(device, size, &info.stage, &required);
-  result =
-      device->vk.vkCreateComputePipelines(device->handle, device->pipelines->cache, 1, &info, NULL, &kernel->pipeline);
+  result = device->vk.vkCreateComputePipelines(device->handle, device->pipelines->cache.handle, 1, &info, NULL,
+                                               &kernel->pipeline);
   device->vk.vkDestroyShaderModule(device->handle, info.stage.module, NULL);
   return result;
 }
@@ -325,76 +323,33 @@ uint64_t pipelines_compile_ns(struct device *device) {
   return ns;
 }
 
-static VkResult create_cache(struct device *device, const void *data, size_t bytes, VkPipelineCache *out) {
-  VkPipelineCacheCreateInfo info = {
-      .sType = VK_STRUCTURE_TYPE_PIPELINE_CACHE_CREATE_INFO, .initialDataSize = bytes, .pInitialData = data};
-  return device->vk.vkCreatePipelineCache(device->handle, &info, NULL, out);
-}
-
 deltaic_status pipelines_create(struct device *device, const char *cache_dir) {
   struct pipeline_store *store = calloc(1, sizeof *store);
   if (!store) return fail_memory("kernels", sizeof *store);
   device->pipelines = store;
   pthread_mutex_init(&store->lock, NULL);
   pthread_cond_init(&store->compiled_one, NULL);
-  store->path = cache_path(cache_dir, &device->caps, "pipelines");
-  void *data = NULL;
-  size_t bytes = 0;
-  if (store->path) cache_load(store->path, &device->caps, &data, &bytes);
-  VkResult result = create_cache(device, data, bytes, &store->cache);
-  if (result && data) result = create_cache(device, NULL, bytes = 0, &store->cache); // the driver did not like its own
-  free(data);
-  store->loaded_bytes = bytes;
+  VkResult result = cache_open(device, cache_dir, &store->cache);
   return result ? device_fail(device, result, "the pipeline cache was made") : DELTAIC_OK;
-}
-
-// Adds what others have saved since this device loaded: another process, or the device on which choices were timed.
-static void merge_saved(struct device *device) {
-  struct pipeline_store *store = device->pipelines;
-  VkPipelineCache saved = VK_NULL_HANDLE;
-  void *data;
-  size_t bytes;
-  cache_load(store->path, &device->caps, &data, &bytes);
-  if (data && bytes != store->loaded_bytes && !create_cache(device, data, bytes, &saved))
-    (void)device->vk.vkMergePipelineCaches(device->handle, store->cache, 1, &saved); // own pipelines are kept anyway
-  if (saved) device->vk.vkDestroyPipelineCache(device->handle, saved, NULL);
-  free(data);
-}
-
-// Loaded pipelines do not lengthen the driver's data, so an unchanged length means that there is nothing to save.
-static void save_cache(struct device *device) {
-  struct pipeline_store *store = device->pipelines;
-  size_t bytes = 0;
-  if (!store->path || !store->compiled || !store->cache || atomic_load(&device->lost)) return;
-  if (device->vk.vkGetPipelineCacheData(device->handle, store->cache, &bytes, NULL) || bytes == store->loaded_bytes)
-    return;
-  merge_saved(device);
-  if (device->vk.vkGetPipelineCacheData(device->handle, store->cache, &bytes, NULL)) return;
-  void *data = malloc(bytes);
-  if (!data) return;
-  if (!device->vk.vkGetPipelineCacheData(device->handle, store->cache, &bytes, data) &&
-      cache_store(store->path, &device->caps, data, bytes))
-    instance_log(device->instance, DELTAIC_LOG_WARNING, "compiled pipelines were not saved: %s", deltaic_last_error());
-  free(data);
 }
 
 void pipelines_free(struct device *device) {
   struct pipeline_store *store = device->pipelines;
   if (!store) return;
-  if (store->compiled)
+  if (store->compiled) {
     instance_log(device->instance, DELTAIC_LOG_INFO, "%u pipelines made in %.0f ms", store->compiled,
                  store->compile_ns / 1e6);
-  save_cache(device);
+    cache_save(device, &store->cache);
+  }
   for (int i = 0; i < BUCKETS; i++)
     for (struct entry *entry = store->bucket[i], *after; entry; entry = after) {
       after = entry->next;
       kernel_destroy(device, &entry->kernel);
       free(entry);
     }
-  if (!atomic_load(&device->silent)) device->vk.vkDestroyPipelineCache(device->handle, store->cache, NULL);
+  cache_close(device, &store->cache);
   pthread_mutex_destroy(&store->lock);
   pthread_cond_destroy(&store->compiled_one);
-  free(store->path);
   free(store);
   device->pipelines = NULL;
 }

@@ -36,6 +36,7 @@ FILE *platform_open(const char *path, const char *mode);
 FILE *platform_create(const char *path, const char *like);
 int platform_seek(FILE *file, uint64_t offset);
 int platform_sync(FILE *file);           // until the disk has what was written
+int platform_lock(FILE *file);           // against this call of others until it is closed; EAGAIN: another has it
 char *platform_target(const char *path); // what the path's links lead to, which need not exist; the caller frees it
 // Renames a file or a folder, and waits until the disk has it. A file that is at `to` is replaced.
 int platform_rename(const char *from, const char *to);

@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -93,6 +94,8 @@ FILE *platform_create(const char *path, const char *like) {
 int platform_seek(FILE *file, uint64_t offset) { return fseeko(file, (off_t)offset, SEEK_SET) ? errno : 0; }
 
 int platform_sync(FILE *file) { return fflush(file) || fsync(fileno(file)) ? errno : 0; }
+
+int platform_lock(FILE *file) { return flock(fileno(file), LOCK_EX | LOCK_NB) ? errno : 0; }
 
 char *platform_target(const char *path) {
   struct stat about;

@@ -169,6 +169,13 @@ int platform_seek(FILE *file, uint64_t offset) { return _fseeki64(file, (int64_t
 
 int platform_sync(FILE *file) { return fflush(file) || _commit(_fileno(file)) ? errno : 0; }
 
+int platform_lock(FILE *file) {
+  const DWORD how = LOCKFILE_EXCLUSIVE_LOCK | LOCKFILE_FAIL_IMMEDIATELY;
+  OVERLAPPED start = {0};
+  if (LockFileEx((HANDLE)_get_osfhandle(_fileno(file)), how, 0, 1, 0, &start)) return 0;
+  return GetLastError() == ERROR_LOCK_VIOLATION ? EAGAIN : last_errno();
+}
+
 char *platform_target(const char *path) { return _strdup(path); }
 
 // The function of one name, or of two.

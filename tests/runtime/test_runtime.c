@@ -3,7 +3,11 @@
 #include "test_runtime.h"
 
 #include "cache.h"
+#include "platform.h"
 
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -268,6 +272,15 @@ static bool cache_valid(const char *path, const struct device_caps *caps) {
   return data != NULL;
 }
 
+// Removes the file and its lock, and frees the path.
+static void remove_cache(char *path) {
+  char lock[256];
+  snprintf(lock, sizeof lock, "%s.lock", path);
+  unlink(path);
+  assert_int_equal(unlink(lock), 0);
+  free(path);
+}
+
 static void compile_and_close(struct instance *instance, const char *dir) {
   struct device *device = open_device(instance, dir);
   add_kernel(device);
@@ -303,8 +316,7 @@ static void compiled_pipelines_are_kept_on_disk(void **state) {
   compile_and_close(&f->instance, nested);
   assert_true(cache_valid(path, caps));
 
-  unlink(path);
-  free(path);
+  remove_cache(path);
   rmdir(nested);
   snprintf(nested, sizeof nested, "%s/a", dir);
   rmdir(nested);
@@ -338,9 +350,32 @@ static VKAPI_ATTR void VKAPI_CALL letters_destroy(VkDevice device, VkPipelineCac
   free(letters_of(cache));
 }
 
+// When a device has merged the file and is about to replace it, `other` is closed too, and saves, if it may, at once.
+static struct {
+  struct device *device; // NULL: no other
+  pthread_t thread;
+  atomic_bool saved;
+} other;
+
+static void *close_other(void *device) {
+  device_close(device);
+  atomic_store(&other.saved, true);
+  return NULL;
+}
+
+static void let_other_save(void) {
+  struct device *device = other.device;
+  if (!device) return;
+  other.device = NULL;
+  assert_int_equal(pthread_create(&other.thread, NULL, close_other, device), 0);
+  for (int i = 0; i < 50 && !atomic_load(&other.saved); i++) platform_sleep_ns(10000000);
+}
+
 static VKAPI_ATTR VkResult VKAPI_CALL letters_read(VkDevice device, VkPipelineCache cache, size_t *bytes, void *out) {
   *bytes = strlen(letters_of(cache)->text);
-  if (out) memcpy(out, letters_of(cache)->text, *bytes);
+  if (!out) return VK_SUCCESS;
+  memcpy(out, letters_of(cache)->text, *bytes);
+  let_other_save();
   return VK_SUCCESS;
 }
 
@@ -371,10 +406,23 @@ static struct device *open_with_letters(struct instance *instance, const char *d
   return device;
 }
 
-static void close_with_letter(struct device *device, char letter) {
+static void compile_letter(struct device *device, char letter) {
   next_letter = letter;
   add_kernel(device);
+}
+
+static void close_with_letter(struct device *device, char letter) {
+  compile_letter(device, letter);
   device_close(device);
+}
+
+static void check_letters(const char *path, const struct device_caps *caps, const char *expected) {
+  void *data;
+  size_t bytes;
+  cache_load(path, caps, &data, &bytes);
+  assert_int_equal(bytes, strlen(expected));
+  assert_memory_equal(data, expected, bytes);
+  free(data);
 }
 
 // As the device on which choices are timed closes before the caller's.
@@ -382,20 +430,41 @@ static void pipelines_that_another_device_saved_meanwhile_are_kept(void **state)
   struct fixture *f = *state;
   const struct device_caps *caps = &f->device->caps;
   char dir[] = "test_runtime.XXXXXX";
-  void *data;
-  size_t bytes;
   assert_non_null(mkdtemp(dir));
   char *path = cache_path(dir, caps, "pipelines");
   close_with_letter(open_with_letters(&f->instance, dir), 'a');
   struct device *first = open_with_letters(&f->instance, dir), *second = open_with_letters(&f->instance, dir);
   close_with_letter(second, 'b');
   close_with_letter(first, 'c');
-  cache_load(path, caps, &data, &bytes);
-  assert_int_equal(bytes, 3);
-  assert_memory_equal(data, "acb", 3);
-  free(data);
-  unlink(path);
-  free(path);
+  check_letters(path, caps, "acb");
+
+  // At the same time.
+  first = open_with_letters(&f->instance, dir);
+  other.device = open_with_letters(&f->instance, dir);
+  compile_letter(other.device, 'd');
+  close_with_letter(first, 'e');
+  assert_int_equal(pthread_join(other.thread, NULL), 0);
+  check_letters(path, caps, "acbde");
+  remove_cache(path);
+  assert_int_equal(rmdir(dir), 0);
+}
+
+static void a_lock_that_is_never_given_up_delays_only(void **state) {
+  struct fixture *f = *state;
+  char dir[] = "test_runtime.XXXXXX", name[256];
+  assert_non_null(mkdtemp(dir));
+  char *path = cache_path(dir, &f->device->caps, "pipelines");
+  snprintf(name, sizeof name, "%s.lock", path);
+  FILE *lock = platform_open(name, "ab"), *again = platform_open(name, "ab");
+  assert_true(lock && again);
+  assert_int_equal(platform_lock(lock), 0);
+  assert_int_equal(platform_lock(again), EAGAIN);
+  close_with_letter(open_with_letters(&f->instance, dir), 'a');
+  check_letters(path, &f->device->caps, "a");
+  fclose(lock);
+  assert_int_equal(platform_lock(again), 0);
+  fclose(again);
+  remove_cache(path);
   assert_int_equal(rmdir(dir), 0);
 }
 
@@ -532,6 +601,7 @@ static int run_on_device(void) {
       ON_DEVICE(threads_asking_for_a_kernel_get_the_same),
       ON_DEVICE(compiled_pipelines_are_kept_on_disk),
       ON_DEVICE(pipelines_that_another_device_saved_meanwhile_are_kept),
+      ON_DEVICE(a_lock_that_is_never_given_up_delays_only),
       ON_DEVICE(a_cache_that_cannot_be_written_is_no_failure),
       ON_DEVICE(instances_do_not_disturb_each_other),
       ON_DEVICE(a_driver_tells_what_is_free),

@@ -23,8 +23,7 @@ windows_library() {
 
 # windows_libraries full|short
 windows_libraries() {
-  local one=(-DBUILD_SINGLE=OFF -DBUILD_COMPLEX=OFF -DBUILD_COMPLEX16=OFF) double
-  mapfile -t double < <(printf '%s\n' "${one[@]}" "${one[@]/-DBUILD/-DLAPACKE_BUILD}")
+  local real=(-DBUILD_COMPLEX=OFF -DBUILD_COMPLEX16=OFF -DLAPACKE_BUILD_COMPLEX=OFF -DLAPACKE_BUILD_COMPLEX16=OFF)
   mkdir -p "$windows/apt/lists/partial" && : >"$windows/apt/status" || return
   if [[ ! -e $windows/prefix/pcre2.complete || ($1 == full && ! -e $windows/prefix/cmocka.complete) ]]; then
     echo "deb-src [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $(mirrors | head -1) bookworm main" \
@@ -35,8 +34,8 @@ windows_libraries() {
   windows_library utf8proc || return
   windows_library pcre2 -DPCRE2_BUILD_TESTS=OFF -DPCRE2_BUILD_PCRE2GREP=OFF -DPCRE2_SUPPORT_JIT=ON || return
   if [[ $1 != full ]]; then return; fi
-  # What the pruner calls is in double precision.
-  windows_library lapack -DCBLAS=ON -DLAPACKE=ON -DTEST_FORTRAN_COMPILER=OFF "${double[@]}" || return
+  # Of LAPACKE the pruner calls functions in double precision only.
+  windows_library lapack -DCBLAS=ON -DLAPACKE=ON -DTEST_FORTRAN_COMPILER=OFF "${real[@]}" -DLAPACKE_BUILD_SINGLE=OFF || return
   cat >"$windows/prefix/lib/pkgconfig/openblas.pc" <<END
 Name: openblas
 Description: the BLAS of netlib in its place
@@ -97,12 +96,13 @@ windows_exports() {
     LC_ALL=C diff - <(LC_ALL=C sort "tests/exports/$1.txt")
 }
 
-# Ctrl-C in a console ends the program in good order: what it has written can be continued.
+# windows_stops EVENT CODE: Ctrl-C, or the closed console, ends the program in good order: what it has written can be
+# continued.
 windows_stops() {
   local model=(-m models/novelist -d cpu -q) state=build/windows/state
   rm -f "$state"
-  x86_64-w64-mingw32-gcc-posix -Wall -Wextra -Werror tests/windows/send_ctrl_c.c -o "$windows/send_ctrl_c.exe" -static &&
-    windows_run "$windows/send_ctrl_c.exe" 130 'build\windows\build\deltaic.exe generate '"${model[*]} --prompt a \
+  x86_64-w64-mingw32-gcc-posix -Wall -Wextra -Werror tests/windows/send_event.c -o "$windows/send_event.exe" -static &&
+    windows_run "$windows/send_event.exe" "$1" "$2" 'build\windows\build\deltaic.exe generate '"${model[*]} --prompt a \
 --ignore-eos -n 10000000 --state-out $state" &&
     windows_run "$windows/build/deltaic.exe" generate "${model[@]}" --state-in "$state" -n 3
 }
@@ -142,7 +142,8 @@ windows_short() {
   windows_try "the DLL's exports" windows_exports deltaic
   windows_try "greedy text on the CPU" windows_compare "$1" cpu
   windows_try "greedy text on Wine's Vulkan" windows_compare "$1" 1
-  windows_try "Ctrl-C" windows_stops
+  windows_try "Ctrl-C" windows_stops ctrl-c 130
+  windows_try "the closed console" windows_stops close 129
   wineserver -k || true
 }
 
@@ -166,7 +167,8 @@ windows_full() {
   windows_try "the exports of deltaic_prune" windows_exports deltaic_prune
   windows_try "greedy text on the CPU" windows_compare "$1" cpu
   windows_try "greedy text on Wine's Vulkan" windows_compare "$1" 1
-  windows_try "Ctrl-C" windows_stops
+  windows_try "Ctrl-C" windows_stops ctrl-c 130
+  windows_try "the closed console" windows_stops close 129
   windows_try "prune" windows_prune
   for name in "${windows_tests[@]}"; do
     windows_try "$name" windows_run "$windows/build/tests/$name.exe"
