@@ -164,7 +164,6 @@ static void adapt(struct batch *b, const deltaic_piece *pieces, size_t n, double
   const double change = part * stall / seconds;
   b->slice = (double)tokens / part * (change < 0.25 ? 0.25 : change > 8 ? 8 : change);
   if (b->slice < LEAST_SLICE) b->slice = LEAST_SLICE;
-  if (b->slice > b->tokens) b->slice = b->tokens;
 }
 
 static void read_texts(struct batch *b, struct task **tasks, size_t n, const deltaic_piece *pieces, double part) {
