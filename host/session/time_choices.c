@@ -137,8 +137,8 @@ static struct timed_pair mixer_pair(struct timing_run *t, const struct sizes *s,
 static void time_works(struct timing_run *t) {
   const struct sizes *s = t->sizes;
   struct plan_delta d;
-  if (!plan_chunk_sizes(&t->b->rules, s->key, s->key, 1, &d)) return;
   for (uint32_t heads = 1; heads <= UINT16_MAX && t->times.works < TIMED_WORKS; heads *= s->work_step) {
+    if (!plan_chunk_sizes(&t->b->rules, s->key, s->key, 1, heads, &d)) return;
     const uint64_t percent = plan_chunk_percent(&t->b->rules, &d, s->key, s->key, 1, heads);
     const uint64_t numbers = 4ull * heads * s->tokens * s->key; // q, k, v and o
     if (percent > MOST_PERCENT || 8 * sizeof(float) * numbers > t->b->base.info.memory_bytes) break;

@@ -10,8 +10,9 @@
 // for each token. An invocation computes SUB_T x SUB_C elements of R and V', and those of SUB_Q tokens of O. These are
 // always the same, so Q S stays in its registers. It also computes some SUB_K x SUB_C blocks of S. Four barriers per
 // chunk. With two GROUPS one half of the workgroup computes K S, R, V', the other Q S, O: the chain of chunks limits
-// the time, so more invocations share it. Loads are issued together and early. K and Q are staged in shared memory:
-// without that the kernel takes three times as long. Any Dk that fits there, Dv, T.
+// the time, so more invocations share it. K and Q are staged in shared memory: without that the kernel takes three
+// times as long. Where registers suffice (AHEAD), rows of Tm and P are loaded before the products that come first, and
+// K, Q, V of the next chunk before this chunk's last products: so nothing waits for memory. Any Dk that fits, Dv, T.
 #include "delta_chunk_scan.h"
 layout(local_size_x_id = DELTA_CHUNK_SCAN_SPEC_LANES) in;
 layout(constant_id = DELTA_CHUNK_SCAN_SPEC_C) const uint C = 32;
@@ -43,8 +44,13 @@ const uint TOKENS = C / N;
 const uint SUB_Q = DELTA_CHUNK_SCAN_SUB_Q(SUB_T, N);
 const uint QUERIES = DELTA_CHUNK_SCAN_QUERIES(C, SUB_T, N);
 const uint SUMS = SUB_T * SUB_C4;
-const uint BATCH = 8; // loads in flight while staging
 const uint PITCH = ROWS / 4 + 1; // vec4 of a staged row; the extra one spreads rows over banks
+const uint LANES = TILES * GROUPS;
+const uint STAGED = (C + QUERIES) * (ROWS / 4);
+const uint SHARE = (STAGED + LANES - 1) / LANES, PREPARED = SUB_T * C4; // vec4 of an invocation, of K and Q; of Tm or P
+const bool AHEAD = GROUPS == 2 && SHARE <= 16 && PREPARED <= 16; // they fit in registers
+const uint BATCH = AHEAD ? SHARE : 8;                            // loads in flight while staging
+const uint KEPT = AHEAD ? PREPARED : 1;
 shared vec4 S[ROWS * V4];
 shared vec4 R[C * V4];
 shared vec4 U[C * V4]; // V'
@@ -69,23 +75,43 @@ void store4(uint i, uint d, uint n, vec4 value) {
       if (d + j < n) o[i + d + j] = value[j];
 }
 
-// Rows past the end repeat the last one: their results are dropped.
-void stage(uint lane, uint k_at, uint q_at, uint record, uint count) {
-  for (uint i = lane; i < 2 * C4; i += gl_WorkGroupSize.x) fades[i] = prepared[record + C * C4 * 2 + i];
-  const uint D4 = ROWS / 4, END = (C + QUERIES) * D4;
-  for (uint i0 = lane; i0 < END; i0 += BATCH * gl_WorkGroupSize.x) {
-    vec4 batch[BATCH];
-    [[unroll]] for (uint j = 0; j < BATCH; j++) {
-      uint i = min(i0 + j * gl_WorkGroupSize.x, END - 1), r = i / D4;
-      uint step = min(r, count * N - 1), t = r < C ? step / N : min(r - C, count - 1);
-      batch[j] = load4((r < C ? k_at + step % N * args.H * DK : q_at) + t * args.qkv_stride, i % D4 * 4, DK);
-    }
-    [[unroll]] for (uint j = 0; j < BATCH; j++) {
-      uint i = i0 + j * gl_WorkGroupSize.x;
-      if (i < END) tile[i / D4 * PITCH + i % D4] = batch[j];
-    }
+// A chunk: its tokens, where its q, k, v and record begin.
+struct part {
+  uint count, q, k, v, record;
+};
+
+part part_at(sequence s, uint t0, uint chunk, uint head, uint key_head, uint column0) {
+  uint at = (s.row + t0) * args.qkv_stride;
+  return part(min(TOKENS, s.T - t0), at + key_head * DK, at + (args.H + key_head) * DK,
+              at + (1 + N) * args.H * DK + head * args.Dv + column0,
+              (chunk * args.Hv + head) * (DELTA_CHUNK_RECORD(C) / 4));
+}
+
+// BATCH vec4 of K and Q from i0 on, every LANES-th. Rows past the end repeat the last one: their results are dropped.
+void fetch(part p, uint i0, out vec4 batch[BATCH]) {
+  [[unroll]] for (uint j = 0; j < BATCH; j++) {
+    uint i = min(i0 + j * LANES, STAGED - 1), r = i / (ROWS / 4);
+    uint step = min(r, p.count * N - 1), t = r < C ? step / N : min(r - C, p.count - 1);
+    batch[j] = load4((r < C ? p.k + step % N * args.H * DK : p.q) + t * args.qkv_stride, i % (ROWS / 4) * 4, DK);
   }
-  barrier();
+}
+
+void place(uint i0, vec4 batch[BATCH]) {
+  [[unroll]] for (uint j = 0; j < BATCH; j++) {
+    uint i = i0 + j * LANES;
+    if (i < STAGED) tile[i / (ROWS / 4) * PITCH + i % (ROWS / 4)] = batch[j];
+  }
+}
+
+// fade_in, then fade_out; zeros past their end.
+vec4 fetch_fade(part p, uint i) { return i < 2 * C4 ? prepared[p.record + 2 * C * C4 + i] : vec4(0.0); }
+
+void fetch_v(part p, uint i0, uint c0, uint columns, out vec4 v[SUMS]) {
+  [[unroll]] for (uint i = 0; i < SUB_T; i++) {
+    uint step = min(i0 + i, p.count * N - 1);
+    uint at = p.v + step / N * args.qkv_stride + step % N * args.Hv * args.Dv;
+    [[unroll]] for (uint c = 0; c < SUB_C4; c++) v[i * SUB_C4 + c] = load4(at, (c0 + c) * 4, columns);
+  }
 }
 
 // a times four rows: long sums are sums of four products, for smaller rounding errors.
@@ -141,24 +167,34 @@ void main() {
   uint i0 = lane % TILES / ACROSS * SUB_T, q0 = lane % TILES / ACROSS * SUB_Q; // its steps and tokens
   uint c0 = lane % ACROSS * SUB_C4;                                            // and columns (in vec4)
   bool makes_k = GROUPS == 1 || lane < TILES, makes_q = GROUPS == 1 || lane >= TILES;
+  uint row0 = makes_k ? i0 : C + q0; // its first row of the tile
+  vec4 v[SUMS], batch[BATCH], fade = vec4(0.0);
+  if (AHEAD) {
+    part first = part_at(s, 0, chunk, head, key_head, column0);
+    fetch(first, lane, batch);
+    fetch_v(first, i0, c0, columns, v);
+    fade = fetch_fade(first, lane);
+  }
   load_state(lane, state_at, columns);
 
   for (uint t0 = 0; t0 < s.T; t0 += TOKENS, chunk++) {
-    uint count = min(TOKENS, s.T - t0);
-    uint qkv_at = (s.row + t0) * args.qkv_stride;
-    uint q_at = qkv_at + key_head * DK, k_at = q_at + args.H * DK;
-    uint v_at = qkv_at + (1 + N) * args.H * DK + head * args.Dv + column0;
-    uint record = (chunk * args.Hv + head) * (DELTA_CHUNK_RECORD(C) / 4);
-
-    vec4 v[SUMS];
-    [[unroll]] for (uint i = 0; i < SUB_T; i++) {
-      uint step = min(i0 + i, count * N - 1), at = v_at + step / N * args.qkv_stride + step % N * args.Hv * args.Dv;
-      [[unroll]] for (uint c = 0; c < SUB_C4; c++)
-        v[i * SUB_C4 + c] = makes_k ? load4(at, (c0 + c) * 4, columns) : vec4(0.0);
+    part p = part_at(s, t0, chunk, head, key_head, column0);
+    uint count = p.count, record = p.record;
+    if (!AHEAD) fetch_v(p, i0, c0, columns, v);
+    for (uint i = lane; i < 2 * C4; i += LANES) fades[i] = AHEAD ? fade : fetch_fade(p, i);
+    for (uint i = lane; i < STAGED; i += BATCH * LANES) {
+      if (!AHEAD) fetch(p, i, batch);
+      place(i, batch);
     }
-    stage(lane, k_at, q_at, record, count);
+    vec4 kept[KEPT];
+    if (AHEAD) {
+      uint rows = record + (makes_k ? i0 * C4 : (C + q0) * C4);
+      [[unroll]] for (uint i = 0; i < KEPT; i++) kept[i] = prepared[rows + i];
+    }
+    barrier();
 
-    // K S and Q S
+    // K S, or Q S in the second of two groups: without a branch, so that loads of many d are on their way. One group
+    // makes both.
     vec4 kS[SUMS], y[SUMS];
     [[unroll]] for (uint i = 0; i < SUMS; i++) kS[i] = y[i] = vec4(0.0);
     for (uint d = 0; d < DK4; d++) {
@@ -166,15 +202,16 @@ void main() {
       [[unroll]] for (uint r = 0; r < 4; r++)
         [[unroll]] for (uint c = 0; c < SUB_C4; c++) rows[r * SUB_C4 + c] = S[(4 * d + r) * V4 + c0 + c];
       [[unroll]] for (uint i = 0; i < SUB_T; i++) {
-        if (makes_k) {
-          vec4 k = tile[(i0 + i) * PITCH + d];
-          [[unroll]] for (uint c = 0; c < SUB_C4; c++) kS[i * SUB_C4 + c] += FOUR(k, rows, c);
-        }
-        if (makes_q && i < SUB_Q) {
+        vec4 k = tile[min(row0 + i, C + QUERIES - 1) * PITCH + d];
+        [[unroll]] for (uint c = 0; c < SUB_C4; c++) kS[i * SUB_C4 + c] += FOUR(k, rows, c);
+        if (GROUPS == 1 && i < SUB_Q) {
           vec4 q = tile[(C + q0 + i) * PITCH + d];
           [[unroll]] for (uint c = 0; c < SUB_C4; c++) y[i * SUB_C4 + c] += FOUR(q, rows, c);
         }
       }
+    }
+    if (GROUPS == 2) {
+      [[unroll]] for (uint i = 0; i < SUMS; i++) y[i] = kS[i];
     }
     [[unroll]] for (uint i = 0; i < SUB_T; i++) {
       uint step = i0 + i, query = min((q0 + i) * N, C - 1);
@@ -186,18 +223,18 @@ void main() {
     }
     barrier();
 
-    // V' = Tm R. Tm and P are lower triangular, with zeros above. Where loads limit the time, a fixed number of them is
-    // issued together.
+    // V' = Tm R. Tm and P are lower triangular, with zeros above. Two GROUPS go over the zeros too, so that all loads
+    // are issued together.
     vec4 u[SUMS];
     [[unroll]] for (uint i = 0; i < SUMS; i++) u[i] = vec4(0.0);
     uint end = GROUPS == 1 ? (i0 + SUB_T + 3) / 4 : C4;
     if (makes_k) {
-      for (uint j = 0; j < end; j++) {
+      [[unroll]] for (uint j = 0; j < end; j++) {
         vec4 rows[4 * SUB_C4];
         [[unroll]] for (uint r = 0; r < 4; r++)
           [[unroll]] for (uint c = 0; c < SUB_C4; c++) rows[r * SUB_C4 + c] = R[(4 * j + r) * V4 + c0 + c];
         [[unroll]] for (uint i = 0; i < SUB_T; i++) {
-          vec4 a = prepared[record + (i0 + i) * C4 + j];
+          vec4 a = AHEAD ? kept[i * C4 + j] : prepared[record + (i0 + i) * C4 + j];
           [[unroll]] for (uint c = 0; c < SUB_C4; c++) u[i * SUB_C4 + c] += FOUR(a, rows, c);
         }
       }
@@ -207,16 +244,22 @@ void main() {
         [[unroll]] for (uint c = 0; c < SUB_C4; c++) U[(i0 + i) * V4 + c0 + c] = u[i * SUB_C4 + c];
     }
     barrier();
+    if (AHEAD && t0 + TOKENS < s.T) {
+      part next = part_at(s, t0 + TOKENS, chunk + 1, head, key_head, column0);
+      fetch(next, lane, batch);
+      fetch_v(next, i0, c0, columns, v);
+      fade = fetch_fade(next, lane);
+    }
 
     // O = ... + P V'
     if (GROUPS == 1) end = min(((q0 + SUB_Q) * N + 3) / 4, C4);
     if (makes_q) {
-      for (uint j = 0; j < end; j++) {
+      [[unroll]] for (uint j = 0; j < end; j++) {
         vec4 rows[4 * SUB_C4];
         [[unroll]] for (uint r = 0; r < 4; r++)
           [[unroll]] for (uint c = 0; c < SUB_C4; c++) rows[r * SUB_C4 + c] = U[(4 * j + r) * V4 + c0 + c];
         [[unroll]] for (uint i = 0; i < SUB_Q; i++) {
-          vec4 a = prepared[record + C * C4 + (q0 + i) * C4 + j];
+          vec4 a = AHEAD ? kept[i * C4 + j] : prepared[record + (C + q0 + i) * C4 + j];
           [[unroll]] for (uint c = 0; c < SUB_C4; c++) y[i * SUB_C4 + c] += FOUR(a, rows, c);
         }
       }

@@ -34,7 +34,7 @@ static int test_device(struct instance *instance, VkPhysicalDevice handle, const
   printf("%s, %s\n", caps->name, caps->driver);
   // Software compiles its own tiles of chunks for ten seconds; the tests of models run those.
   struct plan_rules *rules = &((struct vulkan_backend *)backend)->rules;
-  if (plan->software) rules->chunk_lanes = 128, rules->chunk_columns = 16;
+  if (plan->software) rules->chunk_lanes = 64, rules->chunk_columns = 16;
   vulkan = backend->functions;
   struct backend_functions traced = *vulkan;
   traced.recorder_create = traced_recorder;

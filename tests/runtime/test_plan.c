@@ -154,10 +154,10 @@ static void chunk_kernels_take_the_shared_memory_that_the_plan_says(void **state
   for (int i = 0; i < CAPS_USABLE; i++) {
     const struct plan_rules rules = rules_of(caps_usable[i]);
     struct plan_delta d;
-    assert_false(plan_chunk_sizes(&rules, 16, 8, rules.chunk + 1, &d)); // a token's steps are within a chunk
+    assert_false(plan_chunk_sizes(&rules, 16, 8, rules.chunk + 1, 1, &d)); // a token's steps are within a chunk
     for (int k = 0; k < 9; k++)
       for (int n = 0; n < 4; n++) {
-        bool fits = plan_chunk_sizes(&rules, keys[k], 128, steps[n], &d);
+        bool fits = plan_chunk_sizes(&rules, keys[k], 128, steps[n], n % 2 ? 1 : 1000, &d);
         if (steps[n] == 1) assert_int_equal(fits && d.C == rules.chunk, keys[k] <= plan_chunk_key(&rules));
         if (keys[k] <= 64) assert_true(fits);
         if (keys[k] == 4096) assert_false(fits);
@@ -246,7 +246,8 @@ static void many_heads_go_token_by_token(void **state) {
   struct plan_rule_fours f;
   for (size_t i = 0; i < sizeof measured / sizeof *measured; i++) {
     const uint32_t Dk = measured[i].Dk, Dv = measured[i].Dv, n = measured[i].n, heads = measured[i].heads;
-    assert_true(plan_chunk_sizes(&rules, Dk, Dv, n, &d) && d.C == rules.chunk);
+    assert_true(plan_chunk_sizes(&rules, Dk, Dv, n, heads, &d) && d.C == rules.chunk);
+    assert_int_equal(d.columns, heads * Dv / 16 <= 132 ? 8 : 16);
     assert_int_equal(plan_chunks_pay(&rules, &d, Dk, Dv, n, heads), !measured[i].rows);
     assert_true(plan_rule_fours(&rules, Dk, Dv, n, heads, &f));
     const uint32_t rows = Dk / (rules.step_width / f.groups);
@@ -255,11 +256,11 @@ static void many_heads_go_token_by_token(void **state) {
   }
   assert_true(plan_rule_fours(&rules, 256, 256, 1, 8, &f) && f.groups == 1);
   assert_true(plan_rule_fours(&rules, 256, 256, 1, 64, &f) && f.groups == 4);
-  assert_true(plan_chunk_sizes(&rules, 49, 128, 1, &d));
+  assert_true(plan_chunk_sizes(&rules, 49, 128, 1, 61, &d));
   assert_true(plan_chunks_pay(&rules, &d, 49, 128, 1, 61)); // by columns, which is slower than by fours
   assert_false(plan_chunks_pay(&rules, &d, 49, 128, 1, 62));
   const struct plan_rules software = rules_of(&caps_lavapipe);
-  assert_true(plan_chunk_sizes(&software, 64, 64, 1, &d) && plan_chunks_pay(&software, &d, 64, 64, 1, 65536));
+  assert_true(plan_chunk_sizes(&software, 64, 64, 1, 65536, &d) && plan_chunks_pay(&software, &d, 64, 64, 1, 65536));
 }
 
 static void steps_by_fours_fit_the_device(void **state) {
@@ -505,7 +506,7 @@ static char delta_form(const struct plan *p, const struct plan_rules *rules, uin
   struct plan_delta d;
   if (plan_delta_matrix(p, Dk, Dv, n, r, heads, 2048, &m)) return 'm';
   if (r > 1) return 'r';
-  return plan_chunk_sizes(rules, Dk, Dv, n, &d) && d.C >= rules->chunk ? 'c' : 'r';
+  return plan_chunk_sizes(rules, Dk, Dv, n, heads, &d) && d.C >= rules->chunk ? 'c' : 'r';
 }
 
 // The table of docs/mixers.md, "Where matrices are not used"; Xe2 as Arc would report it.
@@ -996,7 +997,7 @@ static void the_least_device_gets_a_valid_plan(void **state) {
   assert_true(products.few.slices == 2 && products.few.tile_k == 32 && plan_matmul_lanes(&products.few) == 128);
   assert_in_range(plan_matmul_shared_bytes(&products.few), 1, 16384);
   struct plan_delta d;
-  assert_true(plan_chunk_sizes(&rules, 64, 64, 1, &d));
+  assert_true(plan_chunk_sizes(&rules, 64, 64, 1, 1, &d));
   assert_in_range(plan_scan_shared_bytes(&d, 64, 1), 1, 16384);
   assert_in_range(plan_prepare_shared_bytes(&d), 1, 16384);
   assert_in_range(p.lanes, 1, 128);

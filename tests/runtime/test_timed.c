@@ -82,8 +82,8 @@ static void the_limit_moves_the_choice_of_chunks(void **state) {
       struct plan_rules rules;
       struct plan_delta d;
       plan_rules_make(devices[i], &plan, &rules);
-      assert_true(plan_chunk_sizes(&rules, 128, 128, 1, &d));
       for (uint32_t heads = 1; heads < 1000; heads += 1 + heads / 8) {
+        assert_true(plan_chunk_sizes(&rules, 128, 128, 1, heads, &d));
         const bool below = plan_chunk_percent(&rules, &d, 128, 128, 1, heads) < (limit ? limit : 100);
         const bool always = !limit && devices[i] == &caps_lavapipe;
         assert_int_equal(plan_chunks_pay(&rules, &d, 128, 128, 1, heads), below || always);
@@ -97,7 +97,7 @@ static void never_is_for_little_work_too(void **state) {
   struct plan_delta d;
   (void)state;
   plan_rules_make(&caps_h200, &plan, &rules);
-  assert_true(plan_chunk_sizes(&rules, 16, 16, 1, &d));
+  assert_true(plan_chunk_sizes(&rules, 16, 16, 1, 1, &d));
   assert_int_equal(plan_chunk_percent(&rules, &d, 16, 16, 1, 1), 0);
   assert_false(plan_chunks_pay(&rules, &d, 16, 16, 1, 1));
 }

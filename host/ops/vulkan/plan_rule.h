@@ -36,9 +36,12 @@ struct plan_delta {
   uint32_t C;                                    // steps of a chunk
   uint32_t sub, slab;                            // of prepare
   uint32_t columns, sub_t, sub_c, sub_k, groups; // of scan
+  uint32_t usual_columns;                        // with many heads
 };
-// False: no chunk fits, because keys are too long for shared memory or a token has more steps than a chunk.
-bool plan_chunk_sizes(const struct plan_rules *plan, uint32_t Dk, uint32_t Dv, uint32_t n, struct plan_delta *out);
+// heads: of all sequences. False: no chunk fits, because keys are too long for shared memory or a token has more steps
+// than a chunk.
+bool plan_chunk_sizes(const struct plan_rules *plan, uint32_t Dk, uint32_t Dv, uint32_t n, uint32_t heads,
+                      struct plan_delta *out);
 uint64_t plan_prepare_shared_bytes(const struct plan_delta *d);
 uint64_t plan_scan_shared_bytes(const struct plan_delta *d, uint32_t Dk, uint32_t n);
 // Sizes of delta_rule_fours.comp. heads: of all sequences. False: such heads do not suit it.

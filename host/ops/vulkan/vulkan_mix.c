@@ -146,7 +146,7 @@ static uint32_t prepare_jobs(const struct plan_delta *p, uint32_t n) {
 // False: the chunk kernels do not support it.
 static bool plan_delta_chunks(const struct recorder *c, uint32_t T, uint32_t B, const struct delta_args *a,
                               struct delta_chunks *s) {
-  if (!plan_chunk_sizes(vulkan_rules(c), a->Dk, a->Dv, a->n, &s->p)) return false;
+  if (!plan_chunk_sizes(vulkan_rules(c), a->Dk, a->Dv, a->n, a->Hv * B, &s->p)) return false;
   s->chunks = divide_up(T, s->p.C / a->n) + B;
   s->prepare_lanes = min32(divide_up(prepare_jobs(&s->p, a->n), 8) * 8, vulkan_plan(c)->most_lanes);
   return true;
