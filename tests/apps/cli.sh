@@ -248,7 +248,6 @@ run 0 bench -m "$tiny" -d cpu --prompt-tokens 8 --decode 0 --repeat 1 --json && 
 out_has '"products_per_second": null' && out_has '"floor": null' # measured where --kernels asks for them
 run 0 bench -m "$tiny" -d cpu --prompt-tokens 8 --decode 0 --repeat 1 --json --kernels && json
 out_has '"products_per_second": [0-9]' && out_has '"floor": [0-9]'
-run 0 bench --operators -d cpu --repeat 2 && out_has '^one token ' && out_has '1 x 48 x 64'
 run 0 bench --operators -d cpu --repeat 2 --json && json && out_has '"error_output": [0-9]' && out_has '"outputs": 48'
 out_has '"seconds_recurrent": null' && out_has '"error_output": null' # of the CPU's recurrent kernel, which is the reference
 # The script that times fla beside these rows, given a torch without a card.

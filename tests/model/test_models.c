@@ -2,6 +2,7 @@
 #include "checkpoint.h" // before cmocka, whose macro fail() would hide ours
 #include "device_handle.h"
 #include "file.h"
+#include "vulkan_backend.h"
 
 #include "maker.h"
 
@@ -225,13 +226,19 @@ static void check_fast(deltaic_device *device, const char *path, const char *ref
   free(all);
 }
 
-// Operands of 16 bits: a thousand times the error of float32, and a tenth of what bf16 programs have.
+// Lavapipe has matrix units where a test of the stage "rest" asks for them.
+static bool has_matrices(const deltaic_device *device) {
+  return device->backend->functions->name[0] == 'v' && vulkan_device(device->backend)->plan.matrix_mixers;
+}
+
+// Operands of 16 bits: a thousand times the error of float32, and a tenth of what bf16 programs have. On lavapipe's
+// matrix units qwen3_next stands for the last three: it has dense layers, experts and grouped value heads.
 static void fast_prompts_stay_near_float64(deltaic_device *device) {
-  static const char *const models[] = {"tiny_delta_net_swa",     "tiny_hh_gated_dynamic",   "tiny_mamba2_options",
-                                       "tiny_gated_deltanet_h2", "tiny_gated_deltanet_gva", "tiny_gated_delta_product",
-                                       "ablation_transformer",   "released_qwen3_5",        "released_olmo_hybrid",
-                                       "released_qwen3_5_moe",   "released_qwen3_next"};
-  for (int i = 0; i < models_for(device, 11, 2); i++) {
+  static const char *const models[] = {"tiny_delta_net_swa",     "tiny_hh_gated_dynamic",    "tiny_mamba2_options",
+                                       "tiny_gated_deltanet_h2", "tiny_gated_delta_product", "ablation_transformer",
+                                       "released_olmo_hybrid",   "released_qwen3_next",      "tiny_gated_deltanet_gva",
+                                       "released_qwen3_5",       "released_qwen3_5_moe"};
+  for (int i = 0; i < models_for(device, 11, has_matrices(device) ? 8 : 2); i++) {
     char path[512], reference[600];
     snprintf(path, sizeof path, TESTS_DIR "/vectors/models/%s", models[i]);
     snprintf(reference, sizeof reference, "%s/reference.safetensors", path);
@@ -243,7 +250,7 @@ static void fast_prompts_stay_near_float64(deltaic_device *device) {
 static void fast_prompts_of_quantized_weights_stay_near_float64(deltaic_device *device) {
   const char *const folder = TESTS_DIR "/vectors/models/gguf_blocks";
   char path[512], reference[600];
-  if (!test_all_on(device)) return; // each format is a pipeline
+  if (!test_all_on(device) && !has_matrices(device)) return; // each format is a pipeline
   snprintf(path, sizeof path, "%s/model.gguf", folder);
   snprintf(reference, sizeof reference, "%s/reference.safetensors", folder);
   check_fast(device, path, reference, 1e-2);
