@@ -1,6 +1,7 @@
 #!/usr/bin/python3
-"""stop.py PROGRAM TOP: `deltaic serve` on lavapipe, with no kernel compiled, gets a signal while it compiles. It ends before
-it listens and before all kernels are compiled, with the signal's exit code, and leaves nothing behind but its caches."""
+"""stop.py PROGRAM TOP: `deltaic serve` on lavapipe, with no kernel compiled, gets a signal while it compiles. It ends
+before it listens and before all kernels are compiled, with the signal's exit code, and leaves nothing behind but its
+caches."""
 import os, pty, re, signal, socket, subprocess, sys, tempfile, threading, time
 
 program, top = os.path.abspath(sys.argv[1]), sys.argv[2]
@@ -33,13 +34,14 @@ class Server:
     def __init__(self, folder):
         self.port, self.text, self.log = free_port(), b"", folder + "/log"
         self.slow = None
-        caches = {"XDG_CACHE_HOME": folder + "/cache", "MESA_SHADER_CACHE_DIR": folder + "/mesa", "TMPDIR": folder + "/tmp"}
+        folders = {"XDG_CACHE_HOME": folder + "/cache", "TMPDIR": folder + "/tmp",
+                   "MESA_SHADER_CACHE_DIR": folder + "/mesa"}
         os.mkdir(folder + "/tmp")
         self.terminal, terminal = pty.openpty()
         core = min(os.sched_getaffinity(0))
         self.process = subprocess.Popen(
             [*command, "serve", top + "/tests/vectors/models/tiny_gated_deltanet", "-d", "lavapipe", "-p", str(self.port)],
-            env={**os.environ, **caches, "DELTAIC_LOG": self.log, "BARE": "1", "MESA": "mesa26"}, stderr=terminal,
+            env={**os.environ, **folders, "DELTAIC_LOG": self.log, "BARE": "1", "MESA": "mesa26"}, stderr=terminal,
             preexec_fn=lambda: os.sched_setaffinity(0, {core}))
         os.close(terminal)
 

@@ -35,7 +35,8 @@ windows_libraries() {
   windows_library pcre2 -DPCRE2_BUILD_TESTS=OFF -DPCRE2_BUILD_PCRE2GREP=OFF -DPCRE2_SUPPORT_JIT=ON || return
   if [[ $1 != full ]]; then return; fi
   # Of LAPACKE the pruner calls functions in double precision only.
-  windows_library lapack -DCBLAS=ON -DLAPACKE=ON -DTEST_FORTRAN_COMPILER=OFF "${real[@]}" -DLAPACKE_BUILD_SINGLE=OFF || return
+  windows_library lapack -DCBLAS=ON -DLAPACKE=ON -DLAPACKE_BUILD_SINGLE=OFF -DTEST_FORTRAN_COMPILER=OFF "${real[@]}" ||
+    return
   cat >"$windows/prefix/lib/pkgconfig/openblas.pc" <<END
 Name: openblas
 Description: the BLAS of netlib in its place
