@@ -217,7 +217,7 @@ static int tune(struct tune_request *r) {
 }
 
 int command_tune(int argc, char **argv) {
-  struct tune_request r = {.engine = {.device = "cpu", .rule = "auto", .precision = "fast"},
+  struct tune_request r = {.engine = {.device = "best", .rule = "auto", .precision = "fast"},
                            .window = 512,
                            .batch = 2,
                            .accumulate = 1,
@@ -288,7 +288,7 @@ int command_tune(int argc, char **argv) {
       FLAG(0, "json", &r.as_json, "print one JSON object"),
       HEADING("device"),
       TEXT('d', "device", "WHICH", &r.engine.device,
-           "cpu, best, or a number, a part of a name or a UUID from 'deltaic devices'"),
+           "best, cpu, or a number, a part of a name or a UUID from 'deltaic devices'"),
       COUNT('t', "threads", "N", &r.engine.threads, 0, 1024, "threads of the CPU; 0: all cores"),
       TEXT(0, "precision", "WHICH", &r.engine.precision,
            "arithmetic: float32, or fast (rounds operands of products to 16 bits where the device has matrix units)"),

@@ -140,6 +140,8 @@ END
 words=(--task group --group S3 -w 8 -b 16 --rate 0.01)
 run 0 --from-config "$dir/s3.json" "$dir/s3" "${words[@]}" --steps 150
 out_has '^loss  *1\.9[0-9]* first, 1\.[12][0-9]* last$'
+sed 's/"bos_token_id": 0/"bos_token_id": 1/' "$dir/s3.json" >"$dir/begin.json"
+refused 1 'begin.json: bos_token_id must be 0' --from-config "$dir/begin.json" "$dir/begin" "${words[@]}" --steps 1
 sed 's/householder": 2/householder": 1/; s/"vocab_size": 7/"vocab_size": 3/' "$dir/s3.json" >"$dir/s2.json"
 sed 's/"allow_neg_eigval": true/"allow_neg_eigval": false/' "$dir/s2.json" >"$dir/positive.json"
 run 0 --from-config "$dir/s2.json" "$dir/s2" "${words[@]}" --group S2 --steps 150

@@ -499,7 +499,8 @@ static void the_delta_rule_on_matrices_follows_the_shape(void **state) {
   assert_false(plan_delta_matrix(&none, 128, 128, 1, 1, 512, 2048, &d));
 }
 
-// As the dispatches decide for a long text: on matrices, in scalar chunks, or recurrently.
+// As the dispatches decide for a long text of few heads: on matrices, in scalar chunks of the usual length ('c') or
+// shorter ('r').
 static char delta_form(const struct plan *p, const struct plan_rules *rules, uint32_t Dk, uint32_t Dv, uint32_t n,
                        uint32_t r, uint32_t heads) {
   struct plan_delta_matrix m;

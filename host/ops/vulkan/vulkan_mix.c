@@ -158,8 +158,7 @@ static uint64_t chunk_bytes(const struct delta_chunks *s, const struct delta_arg
 }
 
 // Blocks (r > 1) leave coopmat only for token by token: scalar chunks of them were no faster (H200, r = 4, heads of
-// 128: 6.5 ms against 6.2). AUTO: if keys are so long that only shorter chunks fit, token by token is faster (H200, Dk
-// 256: 2.1 ms against 3.4), and so it is if heads fill the device.
+// 128: 6.5 ms against 6.2). AUTO: if heads fill the device, token by token is faster.
 struct delta_plan vulkan_plan_delta(const struct recorder *c, const struct delta_rule *rule, uint64_t limit) {
   const struct delta_args *a = &rule->a;
   const uint32_t T = rule->o.rows, B = rule->sequences.rows;
@@ -171,8 +170,7 @@ struct delta_plan vulkan_plan_delta(const struct recorder *c, const struct delta
   }
   const bool chunks = a->r <= 1 && vulkan_chunked(c, T, B, a->n) && plan_delta_chunks(c, T, B, a, &p.delta) &&
                       (vulkan_list(c)->form == DELTA_CHUNK ||
-                       (p.delta.p.C >= vulkan_rules(c)->chunk &&
-                        plan_chunks_pay(vulkan_rules(c), &p.delta.p, a->Dk, a->Dv, a->n, a->Hv * B)));
+                       plan_chunks_pay(vulkan_rules(c), &p.delta.p, a->Dk, a->Dv, a->n, a->Hv * B));
   p.bytes = chunks ? chunk_bytes(&p.delta, a) : 0;
   p.way = chunks && p.bytes <= limit ? DELTA_BY_CHUNKS : DELTA_BY_TOKENS;
   if (p.way == DELTA_BY_TOKENS) p.bytes = 0;
