@@ -43,7 +43,7 @@ def whole(source, out):
     write(out, meta, {n: tensors[n] for n in ["tokens", *names]})
 
 
-KEPT = ["hh4_gated_dynamic", "mamba2", "short_conv"]
+KEPT = ["gated", "hh4_gated_dynamic", "mamba2", "short_conv"]
 
 
 def ops(source, out):
