@@ -160,7 +160,8 @@ static void adapt(struct batch *b, const deltaic_piece *pieces, size_t n, double
   const double stall = 1e-3 * b->server->options.stall;
   size_t tokens = 0;
   for (size_t i = 0; i < n; ++i) tokens += pieces[i].count;
-  if (seconds <= 0 || ((double)tokens < 0.9 * part * b->slice && seconds < part * stall)) return;
+  const double most = part * b->slice < b->tokens ? part * b->slice : b->tokens;
+  if (seconds <= 0 || ((double)tokens < 0.9 * most && seconds < part * stall)) return;
   const double change = part * stall / seconds;
   b->slice = (double)tokens / part * (change < 0.25 ? 0.25 : change > 8 ? 8 : change);
   if (b->slice < LEAST_SLICE) b->slice = LEAST_SLICE;

@@ -24,6 +24,7 @@ layout(constant_id = DELTA_CHUNK_SCAN_SPEC_SUB_K) const uint SUB_K = 4;
 layout(constant_id = DELTA_CHUNK_SCAN_SPEC_GROUPS) const uint GROUPS = 1;
 layout(constant_id = DELTA_CHUNK_SCAN_SPEC_ALIGNED) const uint ALIGNED = 0;
 layout(constant_id = DELTA_CHUNK_SCAN_SPEC_N) const uint N = 1;
+layout(constant_id = DELTA_CHUNK_SCAN_SPEC_KEPT) const uint MOST_KEPT = 16;
 layout(set = 0, binding = DELTA_CHUNK_SCAN_O) writeonly buffer o_block { float o[]; };
 layout(set = 0, binding = DELTA_CHUNK_SCAN_O) writeonly buffer o4_block { vec4 o4[]; };
 layout(set = 0, binding = DELTA_CHUNK_SCAN_QKV) readonly buffer qkv_block { float qkv[]; };
@@ -48,8 +49,8 @@ const uint PITCH = ROWS / 4 + 1; // vec4 of a staged row; the extra one spreads 
 const uint LANES = TILES * GROUPS;
 const uint STAGED = (C + QUERIES) * (ROWS / 4);
 const uint SHARE = (STAGED + LANES - 1) / LANES, PREPARED = SUB_T * C4; // vec4 of an invocation, of K and Q; of Tm or P
-const bool AHEAD = GROUPS == 2 && SHARE <= 16 && PREPARED <= 16; // they fit in registers
-const uint BATCH = AHEAD ? SHARE : 8;                            // loads in flight while staging
+const bool AHEAD = GROUPS == 2 && SHARE <= MOST_KEPT && PREPARED <= MOST_KEPT;
+const uint BATCH = AHEAD ? SHARE : 8; // loads in flight while staging
 const uint KEPT = AHEAD ? PREPARED : 1;
 shared vec4 S[ROWS * V4];
 shared vec4 R[C * V4];
@@ -159,6 +160,7 @@ void store_state(uint lane, uint to, uint columns) {
 void main() {
   uint lane = gl_LocalInvocationID.x;
   sequence s = sequences[gl_WorkGroupID.z];
+  if (s.T == 0) return;
   uint head = gl_WorkGroupID.y, key_head = head / args.share % args.H;
   uint column0 = gl_WorkGroupID.x * COLUMNS, columns = min(COLUMNS, args.Dv - column0);
   uint state_at = s.slot * args.state_stride + head * DK * args.Dv + column0;

@@ -18,7 +18,8 @@
 #define DELTA_CHUNK_SCAN_SPEC_GROUPS 7  // 1: an invocation computes K S and Q S; 2: one of them
 #define DELTA_CHUNK_SCAN_SPEC_ALIGNED 8 // 1: Dk, Dv and all strides are multiples of 4
 #define DELTA_CHUNK_SCAN_SPEC_N 9       // householder steps per token, at most C
-#define DELTA_CHUNK_SCAN_SPECS 10
+#define DELTA_CHUNK_SCAN_SPEC_KEPT 10   // most vec4 that an invocation loads ahead, of K and Q and of Tm or P
+#define DELTA_CHUNK_SCAN_SPECS 11
 // Tokens of an invocation, and of all invocations: the number of staged rows of Q, C / N or a few more.
 #define DELTA_CHUNK_SCAN_SUB_Q(SUB_T, N) (((SUB_T) + (N)-1) / (N))
 #define DELTA_CHUNK_SCAN_QUERIES(C, SUB_T, N) ((C) / (SUB_T)*DELTA_CHUNK_SCAN_SUB_Q(SUB_T, N))

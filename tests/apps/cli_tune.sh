@@ -2,7 +2,7 @@
 # cli_tune.sh PROGRAM TOP: `deltaic tune` on the small models: what it trains, writes, resumes, reports and refuses.
 set -u
 . "$(dirname "$0")/cli_tools.sh"
-always=(tune)
+always=(tune -d cpu)
 models=$top/tests/vectors/models
 tiny=$models/tiny_gated_deltanet
 text=$dir/text
@@ -31,6 +31,9 @@ cmp -s "$tiny/config.json" "$dir/six/config.json" || complain "$last: another co
 [ "$(stat -c %s "$dir/six/model.safetensors")" = "$(stat -c %s "$tiny/model.safetensors")" ] || complain "$last: another size"
 cmp -s "$tiny/model.safetensors" "$dir/six/model.safetensors" && complain "$last: nothing was trained"
 [ ! -e "$dir/six.state" ] || complain "$last: a state is left"
+always=()
+run 0 tune "$tiny" "$dir/best" --text "$text" -w 48 --steps 1 # the best device: a GPU where there is one
+always=(tune -d cpu)
 
 # ---- six steps are three and three more
 run 0 "$tiny" "$dir/parts/" "${steps[@]}" --stop-at 3 -t 1 && out_has '^steps  *3 of 6'
@@ -93,7 +96,7 @@ for form in "$dir/merged" "$tiny --adapter $dir/adapter" "$tiny"; do
 done
 [ "$(sort -u "$dir/nll" | wc -l)" = 2 ] && [ "$(head -n 2 "$dir/nll" | sort -u | wc -l)" = 1 ] || complain "adapters: other losses"
 [ "$(sed -n '1,/^$/p' "$dir/greedy" | head -n 1)" ] || complain "adapters: no text"
-always=() && refused 1 'adapters need a model' generate -m "$models/gguf_blocks/model.gguf" -d cpu --adapter "$dir/adapter" -n 1 && always=(tune)
+always=() && refused 1 'adapters need a model' generate -m "$models/gguf_blocks/model.gguf" -d cpu --adapter "$dir/adapter" -n 1 && always=(tune -d cpu)
 # zeros FILE HEADER BYTES: a safetensors file whose tensors are zeros.
 zeros() {
   { printf "\\x$(printf %02x $((${#2} % 256)))\\x$(printf %02x $((${#2} / 256)))\\0\\0\\0\\0\\0\\0%s" "$2"; head -c "$3" /dev/zero; } >"$1"
@@ -103,11 +106,11 @@ q=base_model.model.model.layers.0.attn.q_proj
 zeros "$dir/twice/adapter_model.safetensors" "{\"$q.lora_A.weight\":{\"dtype\":\"F32\",\"shape\":[1,64],\"data_offsets\":[0,256]},\
 \"$q.lora_B.weight\":{\"dtype\":\"F32\",\"shape\":[64,1],\"data_offsets\":[256,512]},\
 \"$q.weight\":{\"dtype\":\"F32\",\"shape\":[64,64],\"data_offsets\":[512,16896]}}" 16896
-always=() && refused 1 'changes tensor model.layers.0.attn.q_proj.weight twice' generate -m "$tiny" -d cpu --adapter "$dir/twice" -n 1 && always=(tune)
+always=() && refused 1 'changes tensor model.layers.0.attn.q_proj.weight twice' generate -m "$tiny" -d cpu --adapter "$dir/twice" -n 1 && always=(tune -d cpu)
 
 mkdir "$dir/pissa" && cp "$dir/adapter/adapter_model.safetensors" "$dir/pissa"
 sed 's/^ *{/{"init_lora_weights": "pissa",/' "$dir/adapter/adapter_config.json" >"$dir/pissa/adapter_config.json"
-always=() && refused 1 'init_lora_weights that change the model' generate -m "$tiny" -d cpu --adapter "$dir/pissa" -n 1 && always=(tune)
+always=() && refused 1 'init_lora_weights that change the model' generate -m "$tiny" -d cpu --adapter "$dir/pissa" -n 1 && always=(tune -d cpu)
 
 # ---- eight sentences, each by itself, are learned by heart. After the begin token all eight may follow: ln 8 nats in
 # about 24 tokens, so that the loss stays above 0.08.
@@ -182,7 +185,7 @@ run 0 "$models/tiny_delta_net" "$whole" -d cpu --precision fast && out_has '^dev
 refused 2 'holds gradients: it takes no --pieces' "$models/tiny_delta_net" "$whole" -p 3
 refused 2 'takes fast or float32, not "half"' "$models/tiny_delta_net" "$whole" --precision half
 refused 1 'has .* numbers, not' "$models/tiny_delta_product" "$whole"
-always=(tune)
+always=(tune -d cpu)
 
 # ---- what cannot be
 : >"$dir/empty"

@@ -217,7 +217,7 @@ static void attention(const char *name, uint32_t window) {
   free_setup(s);
 }
 
-// Those that are in the file. Whole models have all of them too.
+// Those that are in the file; attention only in the reference's. Whole models have all of them too.
 static void rules_match(deltaic_device *device) {
   backend = device->backend;
   static const char *const names[] = {"delta",          "delta_states", "delta_neg",        "gated", "gated_states",

@@ -194,15 +194,16 @@ static void joined_attention_steps_match_plain_ones(void **state) {
       {{11, 1, 64, 0, 320}, 16, true, true, false, 2, {319, 90}},
       {{6, 2, 20, 31, 36}, 0, true, false, true, 3, {5000, 30, 35}},
       {{3, 3, 7, 0, 300}, 4, false, false, true, 2, {256, 257}},
+      {{2, 1, 300, 1, 1}, 300, true, false, true, 2, {0, 9}},
   };
-  for (int i = 0; i < 5; i++) {
+  for (int i = 0; i < 6; i++) {
     const struct attention_args *a = &cases[i].a;
     const struct joined_result joined = run_joined(&cases[i], false), plain = run_joined(&cases[i], true);
     const size_t cached = 3 * (size_t)a->capacity * a->kv_heads * a->d;
     expect_close("joined attention", joined.o, plain.o, (size_t)cases[i].texts * a->heads * a->d, 3e-6);
     expect_close("joined attention: keys", joined.keys, plain.keys, cached, ROPE_CLOSE);
     expect_close("joined attention: values", joined.values, plain.values, cached, 0);
-    if (backend->replays) assert_true(joined.dispatches < plain.dispatches);
+    if (backend->replays && a->d < 300) assert_true(joined.dispatches < plain.dispatches); // 300 may not fit
     tools_teardown(NULL);
   }
 }

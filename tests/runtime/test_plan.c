@@ -238,7 +238,7 @@ static void the_rule_by_fours_fits_the_device(void **state) {
 static void many_heads_go_token_by_token(void **state) {
   static const struct {
     uint32_t heads, Dk, Dv, n, rows; // rows 0: chunks
-  } measured[] = {{16, 128, 128, 1, 0}, {64, 128, 128, 1, 16},  {512, 128, 128, 1, 32},
+  } measured[] = {{16, 128, 128, 1, 0}, {64, 128, 128, 1, 16},  {512, 128, 128, 1, 32}, {8, 256, 256, 1, 0},
                   {16, 64, 64, 1, 0},   {256, 64, 64, 1, 16},   {16, 128, 128, 2, 0},
                   {16, 128, 128, 3, 8}, {512, 128, 128, 2, 32}, {512, 128, 128, 3, 32}};
   const struct plan_rules rules = rules_of(&caps_h200);
@@ -246,7 +246,7 @@ static void many_heads_go_token_by_token(void **state) {
   struct plan_rule_fours f;
   for (size_t i = 0; i < sizeof measured / sizeof *measured; i++) {
     const uint32_t Dk = measured[i].Dk, Dv = measured[i].Dv, n = measured[i].n, heads = measured[i].heads;
-    assert_true(plan_chunk_sizes(&rules, Dk, Dv, n, heads, &d) && d.C == rules.chunk);
+    assert_true(plan_chunk_sizes(&rules, Dk, Dv, n, heads, &d) && d.C == (Dk == 256 ? 16 : rules.chunk));
     assert_int_equal(d.columns, heads * Dv / 16 <= 132 ? 8 : 16);
     assert_int_equal(plan_chunks_pay(&rules, &d, Dk, Dv, n, heads), !measured[i].rows);
     assert_true(plan_rule_fours(&rules, Dk, Dv, n, heads, &f));
@@ -259,6 +259,11 @@ static void many_heads_go_token_by_token(void **state) {
   assert_true(plan_chunk_sizes(&rules, 49, 128, 1, 61, &d));
   assert_true(plan_chunks_pay(&rules, &d, 49, 128, 1, 61)); // by columns, which is slower than by fours
   assert_false(plan_chunks_pay(&rules, &d, 49, 128, 1, 62));
+  struct device_caps small = caps_h200;
+  small.shared_bytes = 32 << 10;
+  const struct plan_rules least = rules_of(&small); // shorter chunks are not measured there
+  assert_true(plan_chunk_sizes(&least, 128, 128, 1, 1, &d) && d.C < least.chunk);
+  assert_false(plan_chunks_pay(&least, &d, 128, 128, 1, 1));
   const struct plan_rules software = rules_of(&caps_lavapipe);
   assert_true(plan_chunk_sizes(&software, 64, 64, 1, 65536, &d) && plan_chunks_pay(&software, &d, 64, 64, 1, 65536));
 }
@@ -499,15 +504,16 @@ static void the_delta_rule_on_matrices_follows_the_shape(void **state) {
   assert_false(plan_delta_matrix(&none, 128, 128, 1, 1, 512, 2048, &d));
 }
 
-// As the dispatches decide for a long text of few heads: on matrices, in scalar chunks of the usual length ('c') or
-// shorter ('r').
+// As the dispatches decide for a long text of few heads: on matrices, in scalar chunks ('c'; shorter ones: 's'), or
+// recurrently.
 static char delta_form(const struct plan *p, const struct plan_rules *rules, uint32_t Dk, uint32_t Dv, uint32_t n,
                        uint32_t r, uint32_t heads) {
   struct plan_delta_matrix m;
   struct plan_delta d;
   if (plan_delta_matrix(p, Dk, Dv, n, r, heads, 2048, &m)) return 'm';
   if (r > 1) return 'r';
-  return plan_chunk_sizes(rules, Dk, Dv, n, heads, &d) && d.C >= rules->chunk ? 'c' : 'r';
+  if (!plan_chunk_sizes(rules, Dk, Dv, n, heads, &d)) return 'r';
+  return d.C >= rules->chunk ? 'c' : 's';
 }
 
 // The table of docs/mixers.md, "Where matrices are not used"; Xe2 as Arc would report it.
@@ -520,8 +526,8 @@ static void cards_with_few_registers_do_what_the_table_says(void **state) {
     const char *forms; // of each device
   } rows[] = {{64, 64, 1, 1, "mmcm"},   {96, 128, 1, 1, "mccm"},  {128, 128, 1, 1, "mccm"}, {128, 32, 1, 1, "mccm"},
               {120, 128, 1, 1, "mccm"}, {120, 32, 1, 1, "cccm"},  {76, 32, 2, 1, "mccm"},   {192, 128, 1, 1, "cccm"},
-              {256, 256, 1, 1, "rrrm"}, {256, 512, 1, 1, "rrrm"}, {216, 128, 1, 1, "cccm"}, {217, 128, 1, 1, "rrrm"},
-              {272, 128, 2, 1, "cccr"}, {288, 128, 2, 1, "rrrr"}, {64, 64, 2, 1, "mmcm"},   {128, 128, 2, 1, "mccm"},
+              {256, 256, 1, 1, "sssm"}, {256, 512, 1, 1, "sssm"}, {216, 128, 1, 1, "cccm"}, {217, 128, 1, 1, "sssm"},
+              {272, 128, 2, 1, "cccs"}, {288, 128, 2, 1, "ssss"}, {64, 64, 2, 1, "mmcm"},   {128, 128, 2, 1, "mccm"},
               {128, 64, 2, 1, "mccm"},  {128, 32, 2, 1, "cccm"},  {128, 128, 3, 1, "mccm"}, {128, 128, 8, 1, "mccm"},
               {64, 64, 9, 1, "cccm"},   {128, 128, 9, 1, "cccm"}, {64, 64, 1, 2, "mmrm"},   {112, 112, 1, 2, "mrrm"},
               {128, 128, 1, 2, "mrrm"}, {120, 120, 1, 2, "rrrm"}, {64, 64, 1, 4, "rrrm"},   {128, 128, 1, 4, "rrrm"},

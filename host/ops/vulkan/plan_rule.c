@@ -41,6 +41,7 @@ void plan_rules_make(const struct device_caps *caps, const struct plan *device, 
                               .chunk = software ? 16 : 32,
                               .chunk_lanes = software ? 8 : 128,
                               .chunk_columns = software ? 32 : 16,
+                              .chunk_ahead = caps->vendor_id == VENDOR_INTEL ? 0 : 16, // few registers
                               .rule_columns = 32,
                               .rule_rows = software ? 128 : 32,
                               .step_lanes = software ? 256 : 1024};
@@ -54,7 +55,7 @@ void plan_rules_make(const struct device_caps *caps, const struct plan *device, 
 int plan_rules_describe(const struct plan_rules *plan, char *text, uint64_t capacity) {
   return snprintf(text, capacity,
                   "delta rule        chunks of %u from %u tokens for keys up to %u, at most %u lanes and %u columns\n"
-                  "                  else recurrent, %u columns, %u rows a lane; single tokens with up to %u lanes\n",
+                  "                  else shorter chunks or recurrent, %u columns, %u rows a lane; single tokens with up to %u lanes\n",
                   plan->chunk, plan->chunk_from, plan_chunk_key(plan), plan->chunk_lanes, plan->chunk_columns,
                   plan->rule_columns, plan->rule_rows, plan->step_lanes);
 }
@@ -181,7 +182,7 @@ bool plan_rule_fours(const struct plan_rules *plan, uint32_t Dk, uint32_t Dv, ui
 // an n-th of that. T 2,048, ms by chunks, by fours, by columns: 16 heads of 128 0.60, 0.80, 1.11; 64 heads 1.45, 0.90,
 // 1.33; 512 heads 11.3, 3.9, 8.7; 16 heads of 64 0.35, 0.59, 0.74; 256 heads 1.91, 0.79, 1.20; n = 2, 16 heads of 128
 // 1.11, 1.29, 2.05; n = 3 1.77, 1.67, 2.70. The pass takes 25 to 40 % less than then. Shorter chunks, of long keys, pay
-// from there too: 8 heads of 256 0.86, 1.06, 2.23.
+// from there too, as measured with 48 KiB of shared memory only: 8 heads of 256 0.86, 1.06, 2.23.
 uint64_t plan_chunk_percent(const struct plan_rules *plan, const struct plan_delta *d, uint32_t Dk, uint32_t Dv,
                             uint32_t n, uint32_t heads) {
   struct plan_rule_fours f;
@@ -192,9 +193,11 @@ uint64_t plan_chunk_percent(const struct plan_rules *plan, const struct plan_del
 
 bool plan_chunks_pay(const struct plan_rules *plan, const struct plan_delta *d, uint32_t Dk, uint32_t Dv, uint32_t n,
                      uint32_t heads) {
+  enum { MEASURED_SHARED = 48 << 10 };
   const uint32_t limit = plan->device->timed.chunk_percent;
   if (limit == PLAN_CHUNKS_NEVER) return false;
   if (plan->device->software && !limit) return true;
+  if (d->C < plan->chunk && plan->device->shared_bytes < MEASURED_SHARED) return false;
   return plan_chunk_percent(plan, d, Dk, Dv, n, heads) < (limit ? limit : 100);
 }
 

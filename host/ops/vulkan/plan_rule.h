@@ -10,6 +10,7 @@ struct plan_rules {
   uint32_t chunk;                     // C, tokens of a chunk in the chunkwise delta rule
   uint32_t chunk_lanes;               // most invocations of a workgroup in the pass over chunks
   uint32_t chunk_columns;             // most value columns of such a workgroup; fewer if shared memory is small
+  uint32_t chunk_ahead;               // most vec4 of K and Q, or of Tm or P, that such an invocation loads ahead
   uint32_t chunk_from;                // chunks if the longest sequence has at least so many tokens, else recurrent
   uint32_t rule_columns;              // value columns of a workgroup in the recurrent kernel
   uint32_t rule_rows;                 // most rows of the state that an invocation of it keeps in registers

@@ -221,7 +221,8 @@ static void chunk_scan(struct recorder *c, const struct delta_call *d, const str
       [DELTA_CHUNK_SCAN_SPEC_GROUPS] = s->p.groups,
       [DELTA_CHUNK_SCAN_SPEC_ALIGNED] =
           d->aligned && a->Dv % 4 == 0 && d->rule.o.stride % 4 == 0 && d->rule.state.stride % 4 == 0,
-      [DELTA_CHUNK_SCAN_SPEC_N] = a->n};
+      [DELTA_CHUNK_SCAN_SPEC_N] = a->n,
+      [DELTA_CHUNK_SCAN_SPEC_KEPT] = vulkan_rules(c)->chunk_ahead};
   const struct binding qkv = vulkan_bind(d->rule.qkv, d->rule.qkv), o = vulkan_bind(d->rule.o, d->rule.o);
   const struct binding state = vulkan_bind(d->rule.state, d->rule.o);
   const struct binding bindings[DELTA_CHUNK_SCAN_BINDINGS] = {[DELTA_CHUNK_SCAN_O] = o,
