@@ -14,6 +14,7 @@ struct check_case {
   uint16_t T;
   uint8_t n, r;
   uint16_t Dk, V;
+  uint16_t before; // tokens in attention's caches; then with the norm of heads and a gate
 };
 extern const struct check_case check_cases[];
 extern const uint32_t check_case_count;

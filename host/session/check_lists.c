@@ -14,7 +14,7 @@ const struct check_case check_cases[] = {
   { CHECK_PRODUCTS, DTYPE_##format, .B = 1, .T = rows }
 #define EACH(format) PRODUCTS(format, 1), PRODUCTS(format, 4), PRODUCTS(format, 24), PRODUCTS(format, 200)
 #define DELTA(B, T, form, n, r, Dk)                                                                                    \
-  { CHECK_DELTA, DTYPE_BF16, DELTA_##form, B, T, n, r, Dk, 0 }
+  { CHECK_DELTA, DTYPE_BF16, DELTA_##form, B, T, n, r, Dk, 0, 0 }
     {CHECK_TOKENS, DTYPE_F32, .B = 3, .T = 5, .V = 1000},
     EACH(F32),
     EACH(F16),
@@ -45,6 +45,7 @@ const struct check_case check_cases[] = {
     {CHECK_MAMBA2, DTYPE_BF16, DELTA_CHUNK, .B = 2, .T = 150},
     {CHECK_ATTENTION, DTYPE_BF16, .B = 2, .T = 1},
     {CHECK_ATTENTION, DTYPE_BF16, .B = 2, .T = 100},
+    {CHECK_ATTENTION, DTYPE_BF16, .B = 2, .T = 1, .before = 900}, // in parts, with what is around it
     {CHECK_EXPERTS, DTYPE_BF16, .B = 1, .T = 1},
     {CHECK_EXPERTS, DTYPE_BF16, .B = 1, .T = 200},
     {CHECK_EXPERTS, DTYPE_Q4_K, .B = 1, .T = 200},
@@ -213,13 +214,23 @@ static void mamba2(struct check *k, const struct check_case *c) {
 }
 
 static void attention(struct check *k, const struct check_case *c) {
-  enum { QUERIES = 4, CACHED = 256, BEFORE = 60 };
+  enum { QUERIES = 4, CACHED = 1024, BEFORE = 60 };
   const struct attention_args a = {.heads = QUERIES, .kv_heads = HEADS, .d = SIZE, .capacity = CACHED};
-  const uint32_t rows = c->B * c->T, cols = (QUERIES + 2 * HEADS) * SIZE;
+  const uint32_t rows = c->B * c->T, gate = QUERIES * SIZE, cols = (QUERIES + 2 * HEADS) * SIZE;
   struct oplist *l = list_of(k);
-  const struct tensor s = sequences(k, c, BEFORE), x = linear(k, c, vector(k, rows, D), cols);
-  const struct tensor y = value(k, rows, cols), o = value(k, rows, QUERIES * SIZE);
+  const struct tensor s = sequences(k, c, c->before ? c->before : BEFORE);
+  const struct tensor all = linear(k, c, vector(k, rows, D), cols + gate), normed = value(k, rows, cols);
+  const struct tensor x = c->before ? normed : tensor_cols(all, 0, cols);
+  const struct tensor y = value(k, rows, cols), o = value(k, rows, gate);
   const struct tensor keys = state(k, c->B, CACHED * HEADS * SIZE), values = state(k, c->B, CACHED * HEADS * SIZE);
+  if (c->before)
+    op_gated_norm(l, &(struct gated_norm){.y = normed,
+                                          .x = tensor_cols(all, 0, cols),
+                                          .weight = vector(k, 1, (QUERIES + HEADS) * SIZE),
+                                          .groups = QUERIES + HEADS,
+                                          .group_cols = SIZE,
+                                          .place = NORM_FIRST,
+                                          .eps = EPS});
   op_rope_append(l, &(struct rope_append){.y = y,
                                           .cache_k = keys,
                                           .cache_v = values,
@@ -228,7 +239,13 @@ static void attention(struct check *k, const struct check_case *c) {
                                           .sequences = s,
                                           .a = a});
   op_attention(l, &(struct attention){.o = o, .qkv = y, .cache_k = keys, .cache_v = values, .sequences = s, .a = a});
-  last(k, c, o);
+  if (!c->before) {
+    last(k, c, o);
+    return;
+  }
+  const struct tensor gated = value(k, rows, gate);
+  op_glu(l, gated, tensor_cols(all, cols, gate), o, ACTIVATION_SIGMOID);
+  last(k, c, gated);
 }
 
 static void experts(struct check *k, const struct check_case *c) {
