@@ -119,7 +119,8 @@ typedef struct deltaic_context_options {
   void *log_user;
   /* Enables the Vulkan validation layer when it is installed; its messages go to the log as errors and are counted. */
   bool validate;
-  /* Folder for compiled pipelines, created if missing. NULL: $XDG_CACHE_HOME/deltaic or ~/.cache/deltaic. "": none. */
+  /* Folder for compiled pipelines, created if missing. NULL: deltaic in $XDG_CACHE_HOME or ~/.cache, on
+     Windows in %LOCALAPPDATA%. "": none. */
   const char *cache_dir;
 } deltaic_context_options;
 

@@ -1,6 +1,7 @@
 // serve_exchange: one request and its answer: checks who asks, and sends the request where it belongs.
 #include "common.h"
 #include "serve_http.h"
+#include "serve_route.h"
 
 #include <netdb.h>
 #include <netinet/in.h>
@@ -12,18 +13,6 @@
 enum {
   DISCARD = 4,     // a body that is too large is read up to so many times the limit
   SHORT = 16 << 10 // bytes of a body that is read at once
-};
-
-enum route {
-  ROUTE_NONE,
-  ROUTE_COMPLETIONS,
-  ROUTE_CHAT,
-  ROUTE_RESPONSES,
-  ROUTE_MODELS,
-  ROUTE_STATES,
-  ROUTE_HEALTH,
-  ROUTE_METRICS,
-  ROUTE_PAGE
 };
 
 struct exchange { // a request and its answer
@@ -81,19 +70,33 @@ refuse(struct http *http, struct MHD_Connection *connection, struct exchange *x,
 
 // ---------------------------------------------------------------- texts
 
-// Before a client hears that a text has ended, the store has its turn, so that no crash loses what the client has seen;
-// and the state, if that takes no longer than a moment: the next turn would have to compute it. Under the call's lock,
-// which it leaves while it waits: the batcher takes it. Nothing changes in a call whose texts have ended.
-static void settle(struct exchange *x) {
+// The connection waits until a worker has done this: other connections of its thread have streams.
+static void work_later(struct exchange *x, void (*run)(void *, bool)) {
+  x->job = (struct job){.run = run, .user = x};
+  MHD_suspend_connection(x->connection);
+  workers_add(x->http->workers, &x->job);
+}
+
+static void settle(void *user, bool ending) {
   enum { TURN_MS = 1000, STATE_MS = 100 };
-  struct call *call = x->call;
-  struct store *store = call->server->store;
-  if (x->settled || !call->request.store || call->unfinished || call->gone) return;
-  x->settled = true;
-  pthread_mutex_unlock(&call->lock);
+  struct exchange *x = user;
+  struct store *store = x->http->server->store;
+  (void)ending; // even then
   store_settle(store, STORE_TURN, TURN_MS);
   store_settle(store, STORE_STATE, STATE_MS);
-  pthread_mutex_lock(&call->lock);
+  MHD_resume_connection(x->connection);
+}
+
+// Before a client hears that a text has ended, the store has its turn, so that no crash loses what the client has seen;
+// and the state, if that takes no longer than a moment: the next turn would have to compute it. Under the call's lock.
+// True: the connection waits for that.
+static bool settles(struct exchange *x) {
+  const struct call *call = x->call;
+  const bool needed = call->request.store && store_outlives(call->server->store);
+  if (x->settled || !needed || call->unfinished || call->gone) return false;
+  x->settled = true;
+  work_later(x, settle);
+  return true;
 }
 
 static ssize_t stream(void *user, uint64_t position, char *to, size_t most) {
@@ -106,7 +109,10 @@ static ssize_t stream(void *user, uint64_t position, char *to, size_t most) {
   if (call->out_sent == call->out.size) {
     const bool end = call->ended;
     call->out.size = call->out_sent = 0;
-    if (!end) settle(x);
+    if (!end && settles(x)) {
+      pthread_mutex_unlock(&call->lock);
+      return 0;
+    }
     if (end || !stream_more(call)) result = end ? MHD_CONTENT_READER_END_OF_STREAM : MHD_CONTENT_READER_END_WITH_ERROR;
     if (call->ended) x->visitor->answered = time_now();
   }
@@ -146,7 +152,10 @@ static enum MHD_Result finish(struct http *http, struct MHD_Connection *connecti
     pthread_mutex_unlock(&call->lock);
     return MHD_YES;
   }
-  settle(x);
+  if (settles(x)) {
+    pthread_mutex_unlock(&call->lock);
+    return MHD_YES;
+  }
   const bool gone = call->gone;
   struct reply reply = {0};
   if (!gone) reply = call->problem.status ? reply_refuse(&call->problem) : reply_json(200, reply_call(call));
@@ -212,13 +221,11 @@ static enum MHD_Result answer_call(struct http *http, struct MHD_Connection *con
   return x->call->request.stream ? queue_stream(http, connection, x) : finish(http, connection, x);
 }
 
-// A long request takes long to read and encode, which other connections of this thread would wait for.
+// A long request takes long to read and encode, and a turn may have to come from the store.
 static enum MHD_Result begin_call(struct http *http, struct MHD_Connection *connection, struct exchange *x) {
   x->prepared = true;
-  if (x->body.size > SHORT) {
-    x->job = (struct job){.run = prepare_later, .user = x};
-    MHD_suspend_connection(connection);
-    workers_add(http->workers, &x->job);
+  if (x->body.size > SHORT || store_outlives(http->server->store)) {
+    work_later(x, prepare_later);
     return MHD_YES;
   }
   prepare(x);
@@ -226,42 +233,6 @@ static enum MHD_Result begin_call(struct http *http, struct MHD_Connection *conn
 }
 
 // ---------------------------------------------------------------- requests
-
-// words: with a space between any two.
-static bool has_word(const char *words, const char *word) {
-  const size_t length = strlen(word);
-  for (const char *at = words; length && (at = strstr(at, word)); at += length)
-    if ((at == words || at[-1] == ' ') && (!at[length] || at[length] == ' ')) return true;
-  return false;
-}
-
-static enum route route_of(const char *url, const char *method, bool *method_right, const char **rest) {
-  static const struct {
-    const char *url, *methods;
-    enum route route;
-  } routes[] = {
-      {"/v1/completions", "POST", ROUTE_COMPLETIONS},
-      {"/v1/chat/completions", "POST", ROUTE_CHAT},
-      {"/v1/responses", "POST", ROUTE_RESPONSES},
-      {"/v1/models", "GET", ROUTE_MODELS},
-      {"/v1/states", "POST", ROUTE_STATES},
-      {"/health", "GET HEAD", ROUTE_HEALTH},
-      {"/metrics", "GET", ROUTE_METRICS},
-      {"/", "GET HEAD", ROUTE_PAGE},
-      {"/v1/models/", "GET", ROUTE_MODELS},
-      {"/v1/states/", "GET PUT DELETE", ROUTE_STATES},
-  };
-  *rest = NULL;
-  for (size_t i = 0; i < sizeof routes / sizeof *routes; ++i) {
-    const size_t length = strlen(routes[i].url);
-    const bool parent = length > 1 && routes[i].url[length - 1] == '/';
-    if (parent ? strncmp(url, routes[i].url, length) != 0 || !url[length] : strcmp(url, routes[i].url) != 0) continue;
-    if (parent) *rest = url + length;
-    *method_right = has_word(routes[i].methods, method);
-    return routes[i].route;
-  }
-  return ROUTE_NONE;
-}
 
 static const char *header(struct MHD_Connection *connection, const char *name) {
   return MHD_lookup_connection_value(connection, MHD_HEADER_KIND, name);

@@ -172,6 +172,8 @@ void store_put_after(struct store *store, const char *key, const char *after, st
   put(store, STORE_STATE, key, after, blob);
 }
 
+bool store_outlives(const struct store *store) { return store->behind.get; }
+
 void store_settle(struct store *store, enum store_kind kind, uint32_t milliseconds) {
   if (store->behind.settle) store->behind.settle(store->behind.self, kind, milliseconds);
 }

@@ -58,6 +58,7 @@ void store_close(struct store *store);
 void store_put(struct store *store, enum store_kind kind, const char *key, struct blob *blob);
 // The same for a state that continues that of `after`, so that what both have in common is stored once.
 void store_put_after(struct store *store, const char *key, const char *after, struct blob *blob);
+bool store_outlives(const struct store *store); // there is a store behind, which may take long to answer
 // Waits until the store behind has what was put, so that no crash loses it; at most so long.
 void store_settle(struct store *store, enum store_kind kind, uint32_t milliseconds);
 // Holds the blob for the caller. NULL: there is none. What comes from behind is kept in memory.

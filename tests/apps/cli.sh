@@ -48,6 +48,8 @@ refused 1 'nowhere' generate -m "$dir/nowhere" -d cpu
 refused 1 'nowhere' info "$dir/nowhere"
 refused 1 'perplexity: a?\[31mb?: no such file' perplexity "$tiny" $'a\e[31mb\n' -d cpu # control characters are none
 refused 1 '"": no such file or folder' generate -m '' -d cpu
+mkdir "$dir/foreign" && cp "$tiny"/{config.json,model.safetensors} "$dir/foreign" && cp "$top/models/novelist/tokenizer.json" "$dir/foreign"
+refused 1 'the tokenizer has ids up to 4095, but the model.s vocabulary has 259 tokens' generate "$dir/foreign" -d cpu
 refused 1 '/dev/zero: is longer than 1 GiB' generate "$tiny" -f /dev/zero -d cpu
 refused 1 '/dev/zero:1: the line is longer than 16 MiB' generate "$tiny" --prompts /dev/zero -d cpu
 refused 1 '"": no such file or folder' generate "$tiny" -d cpu --state-out ''

@@ -1,6 +1,6 @@
 #!/bin/bash
-# cli_space.sh PROGRAM TOP: with little address space, a command works or says in one sentence what is missing; no other
-# command than prune and rank loads OpenBLAS; and what these say without their plugin.
+# cli_space.sh PROGRAM TOP: with little address space, a command works or says in one sentence what is missing; only
+# prune, rank, tune and the gradients of validate load OpenBLAS; and what these say without their plugin.
 set -u
 . "$(dirname "$0")/cli_tools.sh"
 always=()

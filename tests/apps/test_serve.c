@@ -369,6 +369,27 @@ static void keys_are_whole_lines(void **state) {
   keys_free(&keys);
 }
 
+// ---------------------------------------------------------------- fair admission
+
+static void the_client_with_the_fewest_slots_is_next(void **state) {
+  static struct server server;
+  static struct batch b = {.server = &server, .slots = 4, .queued = 6};
+  static struct call calls[3] = {{.client = 11}, {.client = 22}, {.client = 33}};
+  static const int client[6] = {0, 0, 0, 0, 1, 2}, order[6] = {0, 4, 5, 1, 2, 3};
+  static struct task tasks[6];
+  for (int i = 0; i < 6; ++i) tasks[i] = (struct task){.call = &calls[client[i]], .next = i < 5 ? &tasks[i + 1] : NULL};
+  b.first = tasks;
+  b.last = &tasks[5];
+  for (int i = 0; i < 6; ++i) {
+    struct task *t = queue_take(&b);
+    assert_ptr_equal(t, &tasks[order[i]]);
+    if (i < 4) b.tasks[i] = t;
+  }
+  assert_null(queue_take(&b));
+  assert_null(b.first);
+  assert_int_equal(b.queued, 0);
+}
+
 // ---------------------------------------------------------------- lost clients
 
 static void a_text_whose_last_token_is_drawn_outlives_its_client(void **state) {
@@ -414,6 +435,7 @@ int main(void) {
       cmocka_unit_test(the_least_recently_used_leave_first),
       cmocka_unit_test(what_left_the_memory_comes_from_behind),
       cmocka_unit_test(keys_of_the_store_are_plain),
+      cmocka_unit_test(the_client_with_the_fewest_slots_is_next),
       cmocka_unit_test(a_short_history_is_not_fetched_where_computing_is_faster),
       cmocka_unit_test(turns_survive_as_bytes),
       cmocka_unit_test(fields_are_read),

@@ -5,6 +5,7 @@ crash   conversations=200 turns=20 tokens=24 every=10    a replica is killed eve
 many    conversations=10000 slots=256 memory=64          more conversations than slots and memory
 abuse   seconds=600 good=10                              bad requests beside good clients
 next    short=1000 long=100000 tries=9                   seconds to a next turn's first token, printed
+down    streams=8 tokens=2000 turns=8                    a store that hangs beside streams
 
 SOAK_MODEL and SOAK_DEVICE: another model, another device than the CPU.
 """
@@ -24,6 +25,7 @@ FORMS = {
     "many": {"conversations": 10000, "slots": 256, "memory": 64},
     "abuse": {"seconds": 600, "good": 10},
     "next": {"short": 1000, "long": 100000, "tries": 9},
+    "down": {"streams": 8, "tokens": 2000, "turns": 8},
 }
 MODEL = os.environ.get("SOAK_MODEL", TOP + "/models/novelist")
 COMMON = ["--device", os.environ.get("SOAK_DEVICE", "cpu"), "--model", MODEL]
@@ -157,6 +159,7 @@ async def many(folder, n):
         check(m["memory_evicted_total"] > 0, "the memory bound was not reached")
         # Turns have a quarter of the states' share; the store's queue and what runs come on top.
         bound = (n["memory"] * 1.5 + 600) * 2**20
+        check(m["memory_bytes"] <= 1.25 * n["memory"] * 2**20, f"{m['memory_bytes']:.0f} bytes of states and turns")
         check(most - before < bound, f"{(most - before) / 2**20:.0f} MiB more than at first")
         if stored:
             check(m["states_recomputed_total"] == 0, "states were lost in spite of a store")
@@ -318,6 +321,50 @@ async def next_turn(folder, n):
         check(not again, f"something was read again: {places}")
 
 
+# ---------------------------------------------------------------- a store that hangs
+
+
+async def timed(port, body):
+    begin = time.monotonic()
+    answer = await stream(port, body)
+    answer.times = [begin, *answer.times, time.monotonic()]
+    return answer
+
+
+async def down(folder, n):
+    timeout = 8  # seconds, far longer than any other pause
+    redis = folder.add(Redis(folder.path))
+    args = [*COMMON, "--store", redis.url, "--store-timeout", str(1000 * timeout), "--slots", "16", "--tokens", "10000"]
+    replica = folder.add(Replica(folder.path, "replica", PROGRAM, args))
+    await replica.ready()
+    turn = await stream(replica.port, {"prompt": question(0, 0), "max_tokens": 8, "temperature": 0})
+    replica.end(signal.SIGTERM)  # so that it has nothing in memory
+    replica.start()
+    await replica.ready()
+    streams = [asyncio.create_task(timed(replica.port, {"prompt": question(i, 0), "max_tokens": n["tokens"], "seed": i,
+                                                        "store": False})) for i in range(n["streams"])]
+    while (await replica.metrics())["slots_busy"] < n["streams"]:
+        await asyncio.sleep(0.01)
+    redis.child.send_signal(signal.SIGSTOP)
+    ask = {"prompt": " Then", "max_tokens": 2, "previous_response_id": turn.id}
+    turns = [asyncio.create_task(stream(replica.port, ask)) for _ in range(n["turns"])]
+    answers = await asyncio.gather(*streams)
+    gap = max(b - a for answer in answers for a, b in zip(answer.times, answer.times[1:]))
+    check(gap < timeout / 2, f"a stream waited {gap:.1f} s beside a store that hangs")
+    refused = await asyncio.gather(*turns, return_exceptions=True)
+    check(all(isinstance(r, Refused) for r in refused), f"turns without the store: {refused}")
+    check("does not answer" in replica.tail(), "the log does not tell that the store hangs")
+    redis.child.send_signal(signal.SIGCONT)
+    for _ in range(100):
+        try:
+            again = await stream(replica.port, ask)
+            break
+        except Refused:
+            await asyncio.sleep(0.2)
+    check(again.cached >= 8, "the turn was not found when the store answered again")
+    print(f"the longest wait of {n['streams']} streams: {1e3 * gap:.0f} ms")
+
+
 async def main():
     if len(sys.argv) < 4 or sys.argv[3] not in FORMS:
         raise SystemExit(__doc__)
@@ -327,7 +374,8 @@ async def main():
     n = {**FORMS[what], **{name: int(value) for name, value in numbers.items()}}
     print(what, n)
     with Folder() as folder:
-        await {"crash": crash, "many": many, "abuse": abuse, "next": next_turn}[what](folder, n)
+        forms = {"crash": crash, "many": many, "abuse": abuse, "next": next_turn, "down": down}
+        await forms[what](folder, n)
     print("passed")
 
 
