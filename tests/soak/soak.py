@@ -5,6 +5,7 @@ crash   conversations=200 turns=20 tokens=24 every=10    a replica is killed eve
 many    conversations=10000 slots=256 memory=64          more conversations than slots and memory
 abuse   seconds=600 good=10                              bad requests beside good clients
 next    short=1000 long=100000 tries=9                   seconds to a next turn's first token, printed
+cut     streams=8 tokens=20000                           SIGTERM cuts texts, another replica goes on
 down    streams=8 tokens=2000 turns=8                    a store that hangs beside streams
 
 SOAK_MODEL and SOAK_DEVICE: another model, another device than the CPU.
@@ -25,6 +26,7 @@ FORMS = {
     "many": {"conversations": 10000, "slots": 256, "memory": 64},
     "abuse": {"seconds": 600, "good": 10},
     "next": {"short": 1000, "long": 100000, "tries": 9},
+    "cut": {"streams": 8, "tokens": 20000},
     "down": {"streams": 8, "tokens": 2000, "turns": 8},
 }
 MODEL = os.environ.get("SOAK_MODEL", TOP + "/models/novelist")
@@ -321,6 +323,29 @@ async def next_turn(folder, n):
         check(not again, f"something was read again: {places}")
 
 
+# ---------------------------------------------------------------- SIGTERM
+
+
+async def cut(folder, n):
+    redis = folder.add(Redis(folder.path))
+    args = [*COMMON, "--store", redis.url, "--drain", "1", "--tokens", str(n["tokens"]), "--slots", "16"]
+    one, two = (folder.add(Replica(folder.path, name, PROGRAM, args)) for name in ("one", "two"))
+    await one.ready()
+    await two.ready()
+    streams = [asyncio.create_task(stream(one.port, {"prompt": question(i, 0), "max_tokens": n["tokens"], "seed": i}))
+               for i in range(n["streams"])]
+    await asyncio.sleep(1)
+    running = [task for task in streams if not task.done()]
+    check(running, "every text ended before the signal")
+    one.child.send_signal(signal.SIGTERM)
+    answers = await asyncio.gather(*running)
+    check(one.child.wait() == 0, "the server's exit code is not 0")
+    for answer in answers:
+        again = await stream(two.port, {"prompt": " Then", "max_tokens": 2, "previous_response_id": answer.id})
+        check(again.cached >= len(answer.times), f"{again.cached} of {len(answer.times)} tokens were kept")
+    print(f"{len(answers)} texts were cut and went on")
+
+
 # ---------------------------------------------------------------- a store that hangs
 
 
@@ -374,7 +399,7 @@ async def main():
     n = {**FORMS[what], **{name: int(value) for name, value in numbers.items()}}
     print(what, n)
     with Folder() as folder:
-        forms = {"crash": crash, "many": many, "abuse": abuse, "next": next_turn, "down": down}
+        forms = {"crash": crash, "many": many, "abuse": abuse, "next": next_turn, "cut": cut, "down": down}
         await forms[what](folder, n)
     print("passed")
 
