@@ -70,7 +70,7 @@ refuse(struct http *http, struct MHD_Connection *connection, struct exchange *x,
 
 // ---------------------------------------------------------------- texts
 
-// The connection waits until a worker has done this: other connections of its thread have streams.
+// A worker does this while the connection waits, so that streams of the same thread are not held up.
 static void work_later(struct exchange *x, void (*run)(void *, bool)) {
   x->job = (struct job){.run = run, .user = x};
   MHD_suspend_connection(x->connection);
@@ -81,15 +81,15 @@ static void settle(void *user, bool ending) {
   enum { TURN_MS = 1000, STATE_MS = 100 };
   struct exchange *x = user;
   struct store *store = x->http->server->store;
-  (void)ending; // even then
+  (void)ending; // also while the server ends
   store_settle(store, STORE_TURN, TURN_MS);
   store_settle(store, STORE_STATE, STATE_MS);
   MHD_resume_connection(x->connection);
 }
 
-// Before a client hears that a text has ended, the store has its turn, so that no crash loses what the client has seen;
-// and the state, if that takes no longer than a moment: the next turn would have to compute it. Under the call's lock.
-// True: the connection waits for that.
+// The store has the turn before the client is told that its text has ended, so a crash loses nothing that the client
+// saw. The state too if that is quick; otherwise the next turn may have to compute it. Under the call's lock. True: the
+// connection waits.
 static bool settles(struct exchange *x) {
   const struct call *call = x->call;
   const bool needed = call->request.store && store_outlives(call->server->store);

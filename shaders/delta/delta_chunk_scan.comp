@@ -4,15 +4,16 @@
 // The sequential part of the chunkwise delta rule: chunks in order, with S (Dk, COLUMNS) in shared memory.
 //   R  = V - e^G * (K S)                         V' = Tm R
 //   O  = scale e^G * (Q S) + P V'                S <- e^Gn S + (e^(Gn - G) * K)^T V'
-// The papers' W and U are never formed; Tm, P, e^G and e^(Gn - G) come from delta_chunk_prepare (delta_chunk.h).
-// qkv (T, (1 + N) H Dk + N Hv Dv), state (slots, Hv, Dk, Dv), o (T, Hv Dv). Workgroups (ceil(Dv / COLUMNS), Hv, B):
-// COLUMNS value columns of one head of one sequence. K, V and V' have a row for each of a token's N steps, Q and O one
-// for each token. An invocation computes SUB_T x SUB_C elements of R and V', and those of SUB_Q tokens of O. These are
-// always the same, so Q S stays in its registers. It also computes some SUB_K x SUB_C blocks of S. Four barriers per
-// chunk. With two GROUPS one half of the workgroup computes K S, R, V', the other Q S, O: the chain of chunks limits
-// the time, so more invocations share it. K and Q are staged in shared memory: without that the kernel takes three
-// times as long. Where registers suffice (AHEAD), rows of Tm and P are loaded before the products that come first, and
-// K, Q, V of the next chunk before this chunk's last products: so nothing waits for memory. Any Dk that fits, Dv, T.
+// The papers' W and U are never formed; Tm, P, e^G and e^(Gn - G) come from delta_chunk_prepare (delta_chunk.h). qkv
+// (T, (1 + N) H Dk + N Hv Dv), state (slots, Hv, Dk, Dv), o (T, Hv Dv). Workgroups (ceil(Dv / COLUMNS), Hv, B): COLUMNS
+// value columns of one head of one sequence. K, V and V' have a row for each of a token's N steps, Q and O one for each
+// token. An invocation computes SUB_T x SUB_C elements of R and V', and SUB_Q x SUB_C of O. It has the same elements in
+// every chunk, so its part of Q S stays in registers. It also computes some SUB_K x SUB_C blocks of S. Four barriers
+// per chunk. With two GROUPS one half of the workgroup computes K S, R, V', the other Q S, O: the chain of chunks
+// limits the time, so more invocations share it. K and Q are staged in shared memory: without that the kernel takes
+// three times as long. Where registers suffice (AHEAD), rows of Tm and P are loaded before the products that come
+// first, and K, Q, V of the next chunk before this chunk's last products: so nothing waits for memory. Any Dk that
+// fits, Dv, T.
 #include "delta_chunk_scan.h"
 layout(local_size_x_id = DELTA_CHUNK_SCAN_SPEC_LANES) in;
 layout(constant_id = DELTA_CHUNK_SCAN_SPEC_C) const uint C = 32;
