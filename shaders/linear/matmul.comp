@@ -2,11 +2,12 @@
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
 // y (T, N) = x (T, K) w (N, K)^T (+ bias) (+ y): many tokens.
-// Workgroups (ceil(N / TILE_N), ceil(T / TILE_T)): a tile of y, in steps of TILE_K. The next step's data is loaded into
-// registers while this step multiplies from shared memory. There both inputs are transposed, so an invocation reads
-// (SUB_T + SUB_N) / 4 vectors for SUB_T * SUB_N multiplications. Invocations load blocks of four rows, which they
-// transpose in registers. SLICES: so many invocations have the same outputs, of other K of each step, and their sums
-// are added at the end. Any T, N, K.
+// Workgroups (ceil(N / TILE_N), ceil(T / TILE_T)): a tile of y, in steps of TILE_K. Their numbers run down strips of
+// STRIP rows of tiles, so that those which run at the same time read the same inputs from caches. The next step's data
+// is loaded into registers while this step multiplies from shared memory. There both inputs are transposed, so an
+// invocation reads (SUB_T + SUB_N) / 4 vectors for SUB_T * SUB_N multiplications. Invocations load blocks of four rows,
+// which they transpose in registers. SLICES: so many invocations have the same outputs, of other K of each step, and
+// their sums are added at the end. Any T, N, K.
 // EXPERTS: each row of y has an expert, w (experts * N, K); a tile's rows are of one expert, gathered and scattered.
 #include "matmul.h"
 layout(local_size_x_id = MATMUL_SPEC_LANES) in;
@@ -165,11 +166,19 @@ void write(uint t, uint n, vec4 sum) {
   }
 }
 
+const uint STRIP = 8;
+uvec2 tile_of(uint number, uvec2 tiles) {
+  uint first = number / (STRIP * tiles.x) * STRIP, within = number % (STRIP * tiles.x);
+  uint rows = min(STRIP, tiles.y - first);
+  return uvec2(within / rows, first + within % rows);
+}
+
 void main() {
   uint lane = gl_LocalInvocationID.x;
-  uint n0 = gl_WorkGroupID.x * TILE_N, t0 = gl_WorkGroupID.y * TILE_T;
+  uvec2 at = tile_of(gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x, gl_NumWorkGroups.xy);
+  uint n0 = at.x * TILE_N, t0 = at.y * TILE_T;
 #ifdef EXPERTS
-  if (!find_tile(gl_WorkGroupID.y, TILE_T)) return;
+  if (!find_tile(at.y, TILE_T)) return;
   t0 = 0;
 #endif
   // Sixteen neighbours have 4 x 4 places, of which two share each vector, so that shared memory serves them at once.

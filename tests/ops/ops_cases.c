@@ -168,6 +168,7 @@ static void linear_matches_over_awkward_shapes_and_dtypes(void **state) {
       tools_teardown(NULL);
     }
   check_linear(65, 64, 64, DTYPE_BF16, true, true, 0); // rows of y that kernels store in fours
+  check_linear(300, 131, 40, DTYPE_BF16, false, false, 0); // more rows of tiles than a strip
 }
 
 // Rows of Q4_K, f32 and Q8_0, with and without the operations that products take along.

@@ -50,7 +50,7 @@ static struct plan_tile fit_tile(const struct plan *device, struct plan_tile til
   return tile;
 }
 
-const struct plan_tile plan_tiles[PLAN_TILES] = {{64, 64, 32, 8, 8, 1, 1, 8},
+const struct plan_tile plan_tiles[PLAN_TILES] = {{64, 128, 32, 8, 8, 1, 1, 8},
                                                  {128, 128, 16, 8, 8, 1, 2, 4},
                                                  {64, 64, 32, 4, 4, 1, 1, 1},
                                                  {32, 64, 32, 8, 8, 1, 1, 1}};
@@ -178,8 +178,8 @@ uint32_t plan_matmul_lanes(const struct plan_tile *tile) {
   return (uint32_t)tile->tile_t / tile->sub_t * (tile->tile_n / tile->sub_n) * tile->slices;
 }
 
-// The fastest on an H200 of 132 processors, TFLOP/s of tile, some, few: 2048 x 2048 x 2048 42, 40; 512 x 6144 32, 39;
-// 512 x 2048 19, 36; 256 x 2048 few 27; 128 x 2048 few 21. A long loop needs many workgroups, which hide its fetching.
+// The fastest on an H100 of 132 processors, TFLOP/s of tile, some, few: 2048 x 2048 x 2048 44, 40; 512 x 6144 33, 40;
+// 512 x 2048 22, 36; 256 x 2048 few 27; 128 x 2048 few 21. A long loop needs many workgroups, which hide its fetching.
 const struct plan_tile *plan_matmul_tile(const struct plan_products *plan, uint32_t T, uint32_t N) {
   enum { SIDE = 64 };
   const uint32_t P = plan->device->processors, groups = divide_up(T, SIDE) * divide_up(N, SIDE);
