@@ -33,6 +33,7 @@ layout(constant_id = MATMUL_NARROW_SPEC_N) const uint N = 16;
 layout(constant_id = MATMUL_NARROW_SPEC_K) const uint K = 16;
 layout(constant_id = MATMUL_NARROW_SPEC_SQUARES) const uint SQUARES = 0;
 layout(constant_id = MATMUL_NARROW_SPEC_LENGTH) const uint LENGTH = 16;
+layout(constant_id = MATMUL_NARROW_SPEC_ACTIVATION) const uint ACTIVATION = 0;
 layout(constant_id = MATMUL_NARROW_SPEC_PASSES) const uint PASSES = 1;
 #ifdef GATED
 layout(set = 0, binding = MATMUL_NARROW_Y) writeonly buffer y_block { float16_t y[]; };
@@ -194,7 +195,7 @@ void finish(uint i, uint t, uint r, uint n) {
 #endif
   uint at = (token0 + t) * args.y_stride + args.first + n;
 #ifdef GATED
-  y[at] = float16_t(clamp(activate(args.activation, total(t, r)) * total(t, r + N / 2), -65504.0, 65504.0));
+  y[at] = float16_t(clamp(activate(ACTIVATION, total(t, r)) * total(t, r + N / 2), -65504.0, 65504.0));
 #else
   float sum = start[i] + total(t, r);
 #ifdef CONV

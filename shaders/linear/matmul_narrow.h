@@ -32,10 +32,11 @@
 #define MATMUL_NARROW_SPEC_LENGTH 9  // K of the product: the length of a row of x and of the weights
 #define MATMUL_NARROW_SPEC_PASSES 10 // workgroups with the same outputs but other tokens
 #define MATMUL_NARROW_SPEC_FORMAT 11 // weights.glsl
-#define MATMUL_NARROW_SPECS 12
-#define MATMUL_NARROW_NEXT_SPECS 12
-#define MATMUL_NARROW_CONV_SPEC_W 12
-#define MATMUL_NARROW_CONV_SPECS 13
+#define MATMUL_NARROW_SPEC_ACTIVATION 12 // of the gate
+#define MATMUL_NARROW_SPECS 13
+#define MATMUL_NARROW_NEXT_SPECS 13
+#define MATMUL_NARROW_CONV_SPEC_W 13
+#define MATMUL_NARROW_CONV_SPECS 14
 struct matmul_narrow_args {
   uint T;
   uint N;
@@ -45,7 +46,6 @@ struct matmul_narrow_args {
   uint first; // index of the first output: weights too large for one descriptor take several dispatches
   uint add;
   uint has_bias;
-  uint activation;             // of gate
   float eps;                   // of the norm, with SQUARES
   uint h_stride;               // of matmul_narrow_next
   STRUCT(conv_step_args) conv; // of matmul_narrow_conv

@@ -98,6 +98,7 @@ bool vulkan_matmul_narrow(struct recorder *c, const struct narrow_product *n) {
       [MATMUL_NARROW_SPEC_LENGTH] = x.cols,
       [MATMUL_NARROW_SPEC_PASSES] = m.passes,
       [MATMUL_NARROW_SPEC_FORMAT] = w.dtype,
+      [MATMUL_NARROW_SPEC_ACTIVATION] = p->activation,
       [MATMUL_NARROW_CONV_SPEC_W] = conv ? conv->a.W : 0,
   };
   const uint32_t N = p->glu ? w.rows / 2 : w.rows, wide = m.tiles_n * plan->matrix_n / (p->glu ? 2 : 1);
@@ -115,7 +116,6 @@ bool vulkan_matmul_narrow(struct recorder *c, const struct narrow_product *n) {
                                     .first = p->first,
                                     .add = p->add,
                                     .has_bias = p->bias.buffer != NULL,
-                                    .activation = p->activation,
                                     .eps = n->norm ? n->norm->eps : 0,
                                     .h_stride = a.rows.stride};
   if (n->next) {
