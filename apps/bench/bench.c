@@ -16,8 +16,9 @@ static const struct usage usage = {
     .text =
         "Every row warms up (a GPU for half a second, or two seconds after compiling). It then runs --repeat times, or "
         "fewer after --seconds, and shows the median and the spread. Tokens are random, and decode is greedy. GB/s "
-        "and GFLOP/s are computed from the kernels' tensors (each byte once a dispatch) and the wall time of the "
-        "median. With --kernels they are computed from each kernel's own device time, measured in a separate run.\n\n"
+        "and GFLOP/s are computed from the kernels' tensors (each byte once a dispatch; of attention's caches only "
+        "the new positions) and the wall time of the median. With --kernels they are computed from each kernel's own "
+        "device time, measured in a separate run.\n\n"
         "A kernel's floor is the longer of two times: its bytes at the speed of a large copy, and its operations at "
         "the speed of a large matrix product. Both speeds are measured first. The ratio is the kernel's time over "
         "its floor. More than 100% of the copy means that the bytes came from caches. A ratio below 1 means the "

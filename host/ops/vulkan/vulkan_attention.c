@@ -63,11 +63,13 @@ struct attention_call {
   uint64_t operations; // an upper bound, for pacing: the positions are only known when the recording runs
 };
 
+// Of the caches, the profile counts the call's own positions: how many there are before is not known here.
 static void bind(const struct attention_call *v, struct binding *bindings) {
+  const uint64_t own = (uint64_t)v->qkv.rows * v->a.kv_heads * v->a.d;
   bindings[ATTENTION_O] = vulkan_bind(v->o, v->o);
   bindings[ATTENTION_QKV] = vulkan_bind(v->qkv, v->qkv);
-  bindings[ATTENTION_CACHE_K] = vulkan_bind(v->cache_k, v->qkv);
-  bindings[ATTENTION_CACHE_V] = vulkan_bind(v->cache_v, v->qkv);
+  bindings[ATTENTION_CACHE_K] = vulkan_bind_some(v->cache_k, v->qkv, own);
+  bindings[ATTENTION_CACHE_V] = vulkan_bind_some(v->cache_v, v->qkv, own);
   bindings[ATTENTION_SEQUENCES] = vulkan_bind(v->sequences, v->qkv);
 }
 
@@ -91,12 +93,13 @@ static void attention_step(struct recorder *c, const struct attention_call *v, c
   const struct glu *gate = joined ? joined->gate : NULL;
   const struct tensor none = {0}, table = joined ? joined->rope->table : none, weight = norm ? norm->weight : none;
   const struct plan_attention_step s = step_plan(vulkan_plan(c), v->sequences.rows, a);
+  const uint64_t parts = vulkan_attention_bytes(c->backend, v->sequences.rows, a) / sizeof(uint32_t);
   const uint32_t spec[ATTENTION_STEP_SPECS] = {
       [ATTENTION_STEP_SPEC_LANES] = s.lanes,         [ATTENTION_STEP_SPEC_D] = a->d,
       [ATTENTION_STEP_SPEC_QUERIES] = s.queries,     [ATTENTION_STEP_SPEC_ALIGNED] = v->aligned,
       [ATTENTION_STEP_SPEC_JOINED] = joined != NULL, [ATTENTION_STEP_SPEC_NORM] = norm != NULL};
   struct binding bindings[ATTENTION_STEP_BINDINGS] = {
-      [ATTENTION_STEP_PARTS] = vulkan_bind(scratch, v->o),
+      [ATTENTION_STEP_PARTS] = vulkan_bind_some(scratch, v->o, parts),
       [ATTENTION_STEP_TABLE] = vulkan_bind_some(table, v->sequences, (uint64_t)v->qkv.rows * table.cols),
       [ATTENTION_STEP_WEIGHT] = vulkan_bind(weight, v->sequences)};
   bind(v, bindings);

@@ -257,7 +257,7 @@ void vulkan_delta_rule(struct recorder *c, const struct delta_rule *rule, struct
     vulkan_delta_tokens(c, &d);
   } else {
     struct binding prepared = vulkan_bind(scratch, rule->o);
-    prepared.bytes = p.bytes;
+    prepared.bytes = prepared.touched = p.bytes;
     chunk_prepare(c, &d, &p.delta, prepared);
     chunk_scan(c, &d, &p.delta, prepared);
   }

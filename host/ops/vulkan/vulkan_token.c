@@ -100,12 +100,12 @@ void vulkan_sample(struct recorder *c, const struct sample *s) {
   const uint32_t B = s->sequences.rows, V = s->logits.cols, few = vulkan_plan(c)->lanes;
   uint32_t lanes = 4 * few; // one workgroup reads the whole vocabulary about twenty times
   while (lanes > caps->max_invocations || lanes > caps->max_workgroup[0] || 28 * lanes > caps->shared_bytes) lanes /= 2;
-  const struct binding bindings[SAMPLE_BINDINGS] = {[SAMPLE_TOKENS] = vulkan_bind(s->tokens, s->tokens),
-                                                    [SAMPLE_SEQUENCES] = vulkan_bind(s->sequences, s->tokens),
-                                                    [SAMPLE_SEEN] = vulkan_bind(s->seen, s->tokens),
-                                                    [SAMPLE_LOGITS] = vulkan_bind(s->logits, s->tokens),
-                                                    [SAMPLE_SAMPLING] = vulkan_bind(s->sampling, s->tokens),
-                                                    [SAMPLE_PARTS] = vulkan_bind(s->scratch, s->tokens)};
+  struct binding bindings[SAMPLE_BINDINGS] = {[SAMPLE_TOKENS] = vulkan_bind(s->tokens, s->tokens),
+                                              [SAMPLE_SEQUENCES] = vulkan_bind(s->sequences, s->tokens),
+                                              [SAMPLE_SEEN] = vulkan_bind(s->seen, s->tokens),
+                                              [SAMPLE_LOGITS] = vulkan_bind(s->logits, s->tokens),
+                                              [SAMPLE_SAMPLING] = vulkan_bind(s->sampling, s->tokens),
+                                              [SAMPLE_PARTS] = vulkan_bind_some(s->scratch, s->tokens, 2ull * B)};
   struct sample_args args = {.V = V,
                              .logits_stride = s->logits.stride,
                              .seen_stride = s->seen.stride,
@@ -114,6 +114,7 @@ void vulkan_sample(struct recorder *c, const struct sample *s) {
   if (V >= LARGE) {
     while (divide_up(V, 1u << args.part) > lanes) args.part++;
     args.parts = divide_up(V, 1u << args.part);
+    bindings[SAMPLE_PARTS] = vulkan_bind_some(s->scratch, s->tokens, 2ull * B * args.parts);
     const uint32_t spec[SAMPLE_SPECS] = {[SAMPLE_SPEC_LANES] = few, [SAMPLE_SPEC_PARTS] = 1};
     vulkan_dispatch(c, KERNEL_sample, spec, bindings, &args, (struct grid){args.parts, B, 1}, (uint64_t)B * V);
   }
