@@ -30,7 +30,7 @@ struct delta_weights {
 };
 
 struct delta_state {
-  struct tensor history; // (slots, (W-1) * columns.qkv), oldest first
+  struct tensor history; // (slots, (W-1) * columns.qkv), oldest token first
   struct tensor S;       // (slots, Hv * Dk * Dv)
 };
 
@@ -242,22 +242,25 @@ static struct delta_input_args input_args(const struct delta_spec *s) {
 // on a position: that is in call->sequences. Training runs the same list backwards, so each operation has a backward
 // pass (docs/backward.md). Outputs stand before inputs.
 //
-// The Vulkan backend joins neighbours: linear, conv, delta_inputs; delta_inputs, delta_rule, gated_norm (lower.c). An
+// The Vulkan backend may run neighbouring operations as one kernel (match.h has the patterns, lower.c the rules). An
 // operation between them, or another reader of their values, costs speed and changes no result beyond rounding.
 //
-// oplist_value(list, rows, columns) declares a temporary tensor, which one operation writes and later ones read. It is
-// f32, or f16 if every reader rounds it to f16 anyway. tensor_cols(t, first, count) is a view of columns. What the
-// layer does not have is absent: a zeroed tensor, such as `none`. Operations and probes leave it out. op_probe() shows
-// a tensor to the library's caller, if the caller asked for tensors of this kind, with rows and columns as the caller
-// sees them. call->probed_layer tells the caller which layer it is.
+// oplist_value(list, rows, columns) declares a temporary tensor, which one operation writes and later ones read. Every
+// tensor here is f32, but a backend may store a value as f16 where all that read it round it to f16 anyway (plan_dtypes
+// in lower.c): convolved and normed_qkv, which then have padding after each query and key, o and normed. tensor_cols(t,
+// first, count) is a view of columns. What the layer does not have is absent: a zeroed tensor, such as `none`.
+// Operations and probes leave it out. op_probe() shows a tensor to the library's caller, if the caller asked for
+// tensors of this kind, with rows and columns as the caller sees them. call->probed_layer tells the caller which layer
+// it is.
 //
 //   input       (T, D)            normalized by block.c. One row for each token; sequence after sequence
 //   qkv_in      (T, columns.qkv)  q of H heads; k of H heads, step after step; v of Hv heads, step after step
 //   gate        (T, Hv * Dv)      input of the output gate's SiLU
 //   beta_decay  (T, n * Hv + Hv)  inputs of beta's sigmoid, then of the decay's softplus. What the layer does not have
 //                                 takes no columns
-//   mask        (T, Hv * r * r)   Head-in-Head's; absent if r = 1. If computed from the input: logits of each token's
-//                                 mask. If fixed: the mask M itself, in one row that is used for every token
+//   mask        (T, Hv * r * r)   Head-in-Head's; absent if r = 1. For each head r rows of r columns. If computed from
+//                                 the input: logits of each token's mask. If fixed: the mask M itself, in one row that
+//                                 is used for every token
 //   convolved   (T, columns.qkv)  qkv_in after convolution; v, and q and k if spec->activation is SiLU, also after SiLU
 //   normed_qkv  (T, columns.qkv)  convolved; q and k after their other activation, if any, and their norm
 //   beta        (T, n * Hv)       step after step, Hv each: column step * Hv + head, from 0
@@ -269,9 +272,12 @@ static struct delta_input_args input_args(const struct delta_spec *s) {
 // A call is one slice. A long prompt takes several, each from the states that the one before it left.
 //
 //   call->sequences (B, 4)        for each sequence: its first row and number of rows, its position (tokens before this
-//                                 slice), its slot (row of the states); struct sequence in control.h
+//                                 slice), its slot (row of the states); struct sequence in control.h. The rows of all
+//                                 sequences are the T rows; no two sequences have the same slot
 //   state->S                      for each slot: Hv matrices (Dk, Dv)
-//   state->history                for each slot: the last W - 1 rows of qkv_in; none if spec->W is 0
+//   state->history                for each slot: the last W - 1 rows of qkv_in, the oldest first; none if spec->W is 0
+//
+// The session sets both to zero for a new sequence (session/state.c).
 //
 // layer_state is const because it has the tensors only. The list changes the memory behind them.
 static void delta_forward(const void *layer_spec, const void *layer_weights, const void *layer_state,
@@ -296,8 +302,8 @@ static void delta_forward(const void *layer_spec, const void *layer_weights, con
   op_linear(list, projected, input, weights->in_proj, weights->in_bias);
 
   // The short convolution: reads and updates the history, and applies SiLU to v, and also to q and k unless
-  // spec->activation is another one, identity included (conv_args, silu_from). A layer without convolution has one tap
-  // of weight 1.
+  // spec->activation is another one, identity included (conv_args, silu_from). weights->conv has W rows; the last is
+  // the weight of the token itself, the first that of the oldest. A layer without convolution has one tap of weight 1.
   const struct tensor convolved = oplist_value(list, T, columns.qkv);
   op_conv(list, &(struct conv){.y = convolved,
                                .history = state->history,
@@ -310,7 +316,7 @@ static void delta_forward(const void *layer_spec, const void *layer_weights, con
   // does not round, so it sees f32, without padding.
   op_probe(list, DELTAIC_PROBE_QKV, convolved, T, convolved.cols, &call->probed_layer);
 
-  // q and k: the other activation if they have one, then the norm of each head (spec->norm, usually L2).
+  // q and k: the other activation if they have one, then the norm of each head (spec->norm, usually L2; ops.h).
   // beta = beta_scale * sigmoid(its columns of beta_decay), or beta_scale for every token if the layer has no beta
   // projection. beta always exists. beta_scale is 1, or 2 if eigenvalues may be negative.
   // g = -exp(A_log) * softplus(its columns of beta_decay + dt_bias). g is absent if the layer has no decay.
@@ -331,8 +337,8 @@ static void delta_forward(const void *layer_spec, const void *layer_weights, con
   // The delta rule. q, k and v of a head are row vectors, so k^T v is (Dk, Dv). For each token: S <- e^g S (g = 0 if
   // absent); then for each householder step S <- S + k^T beta (v - k S); then o = q S / sqrt(Dk) (rule_args, scale).
   // Value head j uses q and k of head j / (Hv / H), or of head j mod H if spec->tiled. Hv is a multiple of H.
-  // With r > 1, k has r blocks of elements and S has r blocks of rows; M_ab scales what block b reads (k_b S_b) in the
-  // update of block a (docs/mixers.md). op_delta_rule computes M from the logits; a fixed mask already is M.
+  // With r > 1, n is 1, k has r blocks of elements and S has r blocks of rows; M_ab scales what block b reads (k_b S_b)
+  // in the update of block a (docs/mixers.md). op_delta_rule computes M from the logits; a fixed mask already is M.
   const struct tensor o = oplist_value(list, T, columns.value);
   op_delta_rule(list, &(struct delta_rule){.o = o,
                                            .state = state->S,
@@ -347,7 +353,8 @@ static void delta_forward(const void *layer_spec, const void *layer_weights, con
   op_probe(list, DELTAIC_PROBE_STATE, state->S, (size_t)spec->Hv * spec->Dk, spec->Dv, &call->probed_layer);
 
   // For each of Hv groups of Dv columns, NORM_FIRST: normed = o / rms(o) * o_norm [* silu(gate)]; NORM_ABSENT: normed =
-  // o * silu(gate). rms(o) = sqrt(mean(o^2) + spec->norm_eps). Without norm and gate, normed is o.
+  // o * silu(gate). rms(o) = sqrt(mean(o^2) + spec->norm_eps). All groups share o_norm, which has Dv weights. Without
+  // norm and gate, normed is o.
   const bool norm_or_gate = spec->output_norm || columns.gate;
   const struct tensor normed = norm_or_gate ? oplist_value(list, T, columns.value) : o;
   if (norm_or_gate)

@@ -19,12 +19,12 @@ struct delta_spec {
   uint32_t filters;           // of q, of k and of v: one for each head, or 1 for all; 0: one for each channel
   enum activation activation; // of q and k: SILU (in the convolution), or RELU, ELU1, IDENTITY after it
   enum key_norm norm;
-  bool has_beta;    // else beta is 1
-  float beta_scale; // 2 with allow_neg_eigval
+  bool has_beta;    // else beta is beta_scale for every token
+  float beta_scale; // 1, or 2 with allow_neg_eigval
   bool gated;       // decay: a_proj, A_log, dt_bias
   bool output_gate; // g_proj
   bool output_norm; // o_norm
   float norm_eps;   // of the output norm
-  bool tiled;       // value head j uses key head j mod H, else j / (Hv / H)
+  bool tiled;       // value head j uses key head j mod H (Qwen3.5 in GGUF files), else j / (Hv / H)
 };
 #endif

@@ -1,7 +1,7 @@
 // lower: runs a list of operations on Vulkan. It first plans which values are f16 and how much scratch is needed. Then
-// it walks the list and joins neighbouring operations into kernels. A joining rule matches operations only in the order
-// in which our layers record them. An operation that no rule matches gets a dispatch of its own, with the same result.
-// The joining rules:
+// it walks the list from its first operation and joins neighbours into kernels; vulkan_lower() shows which rule comes
+// first. A joining rule matches operations only in the order in which our layers record them. An operation that no rule
+// matches gets a dispatch of its own, with the same result. The joining rules:
 //
 //   [norm] linear                  the matrix product normalizes its input, or finishes a norm whose sums of squares
 //                                  the previous product left
