@@ -62,17 +62,18 @@ static void experts_bind(const void *spec, uint32_t layer, uint32_t D, struct we
   weights_bind_matrix(w, &x->shared_down, layer, ROLE_SHARED_DOWN, D, s->shared);
 }
 
-// y (T, D) = down (act(gate h) * (up h)) of the shared expert.
-static struct tensor shared_forward(const struct experts_spec *s, const struct experts_weights *w, struct oplist *l,
-                                    struct tensor h) {
+// act(gate h) * (up h) (T, shared) of the shared expert.
+static struct tensor shared_act(const struct experts_spec *s, const struct experts_weights *w, struct oplist *l,
+                                struct tensor h) {
   const struct tensor none = {0}, both = oplist_value(l, h.rows, 2 * s->shared);
-  const struct tensor act = oplist_value(l, h.rows, s->shared), y = oplist_value(l, h.rows, h.cols);
+  const struct tensor act = oplist_value(l, h.rows, s->shared);
   op_linear(l, both, h, w->shared, none);
   op_glu(l, act, tensor_cols(both, 0, s->shared), tensor_cols(both, s->shared, s->shared), s->activation);
-  op_linear(l, y, act, w->shared_down, none);
-  return y;
+  return act;
 }
 
+// The shared expert's products stand beside the router's and the choice: they do not need these, so a backend can
+// compute them at the same time.
 static void experts_forward(const void *spec, const void *weights, const struct call *call, struct tensor y,
                             struct tensor h) {
   const struct experts_spec *s = spec;
@@ -85,15 +86,17 @@ static void experts_forward(const void *spec, const void *weights, const struct 
   const struct tensor order = oplist_value(l, 1, R), starts = oplist_value(l, 1, s->E + 1);
   const struct tensor gate_up = oplist_value(l, R, 2 * s->F), act = oplist_value(l, R, s->F);
   const struct tensor down = oplist_value(l, R, y.cols);
+  const struct tensor shared = s->shared ? oplist_value(l, T, y.cols) : none;
 
   op_linear(l, logits, h, w->router, none);
+  const struct tensor shared_in = s->shared ? shared_act(s, w, l, h) : none;
   op_route(l, &(struct route){
                   .ids = ids, .weights = scores, .logits = logits, .experts = s->E, .normalized = s->normalized});
   op_group(l, order, starts, ids);
+  if (s->shared) op_linear(l, shared, shared_in, w->shared_down, none);
   op_experts(l, &(struct experts){gate_up, h, w->gate_up, ids, order, starts});
   op_glu(l, act, tensor_cols(gate_up, 0, s->F), tensor_cols(gate_up, s->F, s->F), s->activation);
   op_experts(l, &(struct experts){down, act, w->down, ids, order, starts});
-  const struct tensor shared = s->shared ? shared_forward(s, w, l, h) : none;
   op_mix(l, &(struct mix){.y = y, .x = down, .weights = scores, .shared = shared, .logits = logits, .gate_col = s->E});
 }
 

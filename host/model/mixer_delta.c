@@ -246,12 +246,12 @@ static struct delta_input_args input_args(const struct delta_spec *s) {
 // operation between them, or another reader of their values, costs speed and changes no result beyond rounding.
 //
 // oplist_value(list, rows, columns) declares a temporary tensor, which one operation writes and later ones read. Every
-// tensor here is f32, but a backend may store a value as f16 where all that read it round it to f16 anyway (plan_dtypes
-// in lower.c): convolved and normed_qkv, which then have padding after each query and key, o and normed. tensor_cols(t,
-// first, count) is a view of columns. What the layer does not have is absent: a zeroed tensor, such as `none`.
-// Operations and probes leave it out. op_probe() shows a tensor to the library's caller, if the caller asked for
-// tensors of this kind, with rows and columns as the caller sees them. call->probed_layer tells the caller which layer
-// it is.
+// tensor here is f32, but a backend may store a value as f16 where all that read it round it to f16 anyway
+// (lower_values.c): convolved and normed_qkv, which then have padding after each query and key, o and normed.
+// tensor_cols(t, first, count) is a view of columns. What the layer does not have is absent: a zeroed tensor, such as
+// `none`. Operations and probes leave it out. op_probe() shows a tensor to the library's caller, if the caller asked
+// for tensors of this kind, with rows and columns as the caller sees them. call->probed_layer tells the caller which
+// layer it is.
 //
 //   input       (T, D)            normalized by block.c. One row for each token; sequence after sequence
 //   qkv_in      (T, columns.qkv)  q of H heads; k of H heads, step after step; v of Hv heads, step after step

@@ -2,7 +2,7 @@
 #ifndef MIX_H
 #define MIX_H
 #include "interface.h"
-#define MIX_Y 0       // (T, D) out, f32
+#define MIX_Y 0       // (T, D) out, f32; inout when args.add
 #define MIX_X 1       // (T * k, D) in, f32
 #define MIX_WEIGHTS 2 // (T, k) in, f32
 #define MIX_SHARED 3  // (T, D) in, f32; read when args.has_shared
@@ -20,6 +20,7 @@ struct mix_args {
   uint logits_stride;
   uint gate_col;
   uint has_shared;
+  uint add; // 1: y += the sum
 };
 ARGS(mix_args)
 #endif

@@ -108,7 +108,7 @@ static void sweep_product(const struct product *p) {
   const uint32_t width = tokens > 4 ? 8 : tokens > 2 ? 4 : tokens;
   plan()->narrow_from = plan()->matvec_below = tokens + 1;
   plan()->matvec_sets = 1; // not swept; the last row has the plan's
-  const struct plan_matvec chosen = plan_matvec(&own, p->K, width, p->kind >= NORMED, p->kind == GATED);
+  const struct plan_matvec chosen = plan_matvec(&own, p->K, p->N, width, p->kind >= NORMED, p->kind == GATED);
   double best = 1e30;
   if (2ull * p->N * p->K * (p->kind == GATED ? 2 : 1) > weight_bytes) return;
   printf("\n%s, %u x %u, %u token%s\n%8s %6s %8s %9s %8s\n", p->name, p->N, p->K, tokens, tokens > 1 ? "s" : "",
@@ -119,7 +119,7 @@ static void sweep_product(const struct product *p) {
         plan()->matvec_lanes = plan()->matvec_most_lanes = lanes;
         plan()->matvec_rows = plan()->matvec_most_rows = rows;
         plan()->matvec_unroll = unroll * width;
-        struct plan_matvec m = plan_matvec(plan(), p->K, width, p->kind >= NORMED, p->kind == GATED);
+        struct plan_matvec m = plan_matvec(plan(), p->K, p->N, width, p->kind >= NORMED, p->kind == GATED);
         if (m.rows * (p->kind == GATED ? 2 : 1) != rows) continue; // more than the kernel's sums
         double us = time_product(p, DTYPE_F32);
         bool ours = m.lanes == chosen.lanes && m.rows == chosen.rows && m.unroll == chosen.unroll && chosen.sets == 1;
@@ -248,7 +248,8 @@ static void time_experts(bool gated) {
     for (uint32_t i = 0; i < dispatches; i++) {
       struct tensor set = tensor_rows(ids, i % SETS, 1);
       set.cols = CHOSEN;
-      vulkan_experts(recorder, &(struct experts){.y = out, .x = x, .w = w, .ids = set}, gated ? &glu : NULL);
+      vulkan_experts(recorder, &(struct experts){.y = out, .x = x, .w = w, .ids = set}, &(struct linear_input){.x = x},
+                     gated ? &glu : NULL);
     }
     const double us = replay();
     printf("%sexperts, %u of %u, %u x %u: %.2f us, %.0f GB/s\n", dots ? "dots: " : "\nf32: ", CHOSEN, E, rows, K, us,

@@ -123,7 +123,7 @@ static void one_token_is_normed_once_for_a_workgroup(void **state) {
   plan->matvec_sets = 4;
   plan->matvec_lanes = plan->matvec_most_lanes = 32;
   plan->matvec_rows = plan->matvec_most_rows = 1;
-  assert_int_equal(plan_matvec(plan, K, 1, true, true).sets, 4);
+  assert_int_equal(plan_matvec(plan, K, F, 1, true, true).sets, 4);
   struct array x = activations(1, K, DENSE, normals(K)), norm = weights(DTYPE_F32, 1, K, DENSE, uniforms(K, 0.5, 2));
   struct array w = weights(DTYPE_BF16, 2 * F, K, DENSE, normals(2 * F * K)), y = activations(1, F, DENSE, NULL);
   begin();

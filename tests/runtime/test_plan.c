@@ -238,9 +238,9 @@ static void the_rule_by_fours_fits_the_device(void **state) {
 static void many_heads_go_token_by_token(void **state) {
   static const struct {
     uint32_t heads, Dk, Dv, n, rows; // rows 0: chunks
-  } measured[] = {{16, 128, 128, 1, 0}, {64, 128, 128, 1, 16},  {512, 128, 128, 1, 32}, {8, 256, 256, 1, 0},
-                  {16, 64, 64, 1, 0},   {256, 64, 64, 1, 16},   {16, 128, 128, 2, 0},
-                  {16, 128, 128, 3, 8}, {512, 128, 128, 2, 32}, {512, 128, 128, 3, 32}};
+  } measured[] = {{16, 128, 128, 1, 0},   {64, 128, 128, 1, 16}, {512, 128, 128, 1, 32}, {8, 256, 256, 1, 0},
+                  {16, 64, 64, 1, 0},     {256, 64, 64, 1, 16},  {16, 128, 128, 2, 0},   {16, 128, 128, 3, 8},
+                  {512, 128, 128, 2, 32}, {512, 128, 128, 3, 32}};
   const struct plan_rules rules = rules_of(&caps_h200);
   struct plan_delta d;
   struct plan_rule_fours f;
@@ -333,16 +333,13 @@ static void matvec_fits_every_device(void **state) {
     const struct plan_products products = products_of(caps_usable[i]);
     for (uint32_t tokens = 1; tokens <= 8; tokens *= 2)
       for (uint32_t K = 8; K < 100000; K = K == 5832 ? 2048 : K == 2048 ? 52488 : K * 9)
-        for (uint32_t option = 0; option < 4; option++) {
-          struct plan_matvec m = plan_matvec(&products, K, tokens, option % 2, option / 2);
-          const uint32_t spec[MATVEC_SPECS] = {[MATVEC_SPEC_LANES] = m.lanes * m.sets,
-                                               [MATVEC_SPEC_ROWS] = m.rows,
-                                               [MATVEC_SPEC_TOKENS] = tokens,
-                                               [MATVEC_SPEC_UNROLL] = m.unroll,
-                                               [MATVEC_SPEC_NORM] = option % 2,
-                                               [MATVEC_SPEC_GATED] = option / 2,
-                                               [MATVEC_SPEC_LENGTH] = m.sets > 1 ? K : 0,
-                                               [MATVEC_SPEC_SETS] = m.sets};
+        for (uint32_t option = 0; option < 8; option++) {
+          const bool norm = option % 2, gated = option / 2 % 2;
+          struct plan_matvec m = plan_matvec(&products, K, option < 4 ? 8192 : 64, tokens, norm, gated);
+          const uint32_t spec[MATVEC_SPECS] = {
+              [MATVEC_SPEC_LANES] = m.lanes * m.sets,    [MATVEC_SPEC_ROWS] = m.rows, [MATVEC_SPEC_TOKENS] = tokens,
+              [MATVEC_SPEC_UNROLL] = m.unroll,           [MATVEC_SPEC_NORM] = norm,   [MATVEC_SPEC_GATED] = gated,
+              [MATVEC_SPEC_LENGTH] = m.sets > 1 ? K : 0, [MATVEC_SPEC_SETS] = m.sets};
           assert_in_range(shared_of(KERNEL_matvec_bf16, spec), 1, caps_usable[i]->shared_bytes);
           assert_in_range(m.lanes * m.sets, 1, caps_usable[i]->max_invocations);
           assert_true(m.rows && m.unroll);
@@ -350,10 +347,13 @@ static void matvec_fits_every_device(void **state) {
         }
   }
   const struct plan_products h200_products = products_of(&caps_h200);
-  struct plan_matvec o = plan_matvec(&h200_products, 2048, 1, false, false),
-                     gate = plan_matvec(&h200_products, 2048, 1, true, true);
+  struct plan_matvec o = plan_matvec(&h200_products, 2048, 8192, 1, false, false),
+                     gate = plan_matvec(&h200_products, 2048, 8192, 1, true, true),
+                     wide = plan_matvec(&h200_products, 2048, 8192, 1, true, false),
+                     router = plan_matvec(&h200_products, 2048, 257, 1, true, false);
   assert_true(o.lanes == 128 && o.unroll == 2 && o.sets == 1 && gate.lanes == 32 && gate.unroll == 2 &&
               gate.sets == 16);
+  assert_true(wide.lanes == 32 && router.lanes == 128); // few rows are shared by more invocations
 }
 
 // Whatever is asked for; teams are whole subgroups and hold all of K.

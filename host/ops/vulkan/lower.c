@@ -1,153 +1,30 @@
-// lower: runs a list of operations on Vulkan. It first plans which values are f16 and how much scratch is needed. Then
-// it walks the list from its first operation and joins neighbours into kernels; vulkan_lower() shows which rule comes
-// first. A joining rule matches operations only in the order in which our layers record them. An operation that no rule
-// matches gets a dispatch of its own, with the same result. The joining rules:
+// lower: runs a list of operations on Vulkan. lower_values plans which values are f16 and how much scratch is needed.
+// Then vulkan_lower() walks the list from its first operation and joins neighbours into kernels; it shows which rule
+// comes first. A joining rule matches operations only in the order in which our layers record them. An operation that
+// no rule matches gets a dispatch of its own, with the same result. The joining rules:
 //
 //   [norm] linear                  the matrix product normalizes its input, or finishes a norm whose sums of squares
 //                                  the previous product left
+//   norm, several products         the products, linear and experts, of one token each compute the norm of their input
 //   [norm] linear conv [inputs]    the convolution of the product's outputs, then the norms of the keys and the gates
 //   [norm] linear glu              the activation of one half of the product, times the other half
 //   experts glu                    the same for the chosen experts
+//   mix add                        the sum over experts adds to the residual stream
 //   linear add [norm]              the product adds to the residual stream and prepares the next norm
 //   delta_inputs delta_rule [gated_norm]        for single tokens
 //   mamba2_inputs mamba2 [gated_norm [linear]]  token by token; the step gates, and the product computes the norm if
 //                                               there is one
 //   [norm of heads] rope_append attention [glu] for single tokens
+#include "lower_values.h"
 #include "match.h"
-#include "vulkan_backend.h"
 
 struct lowering {
   struct recorder *c;
   const struct oplist *l;
   uint32_t i;              // the next operation
   struct norm_ahead ahead; // what the last product has prepared for the next norm
+  uint32_t left;           // one more than the index of the norm that was left to its readers; 0: none
 };
-
-// ---------------------------------------------------------------- which values are f16
-
-static void set_dtype(struct oplist *l, struct tensor t, enum dtype dtype) {
-  if (t.value) l->values[t.value - 1].dtype = dtype;
-}
-
-// The best dtype for operation i's output: the product's input dtype if one product is its only reader, else f32. A
-// gated norm keeps its input's dtype, and so does a glu whose x the output is, so the product after them decides.
-static enum dtype wanted_dtype(const struct recorder *c, const struct oplist *l, uint32_t i) {
-  const struct tensor t = l->ops[i].t[0];
-  const uint32_t reader = oplist_reader(l, t, i);
-  if (!reader) return DTYPE_F32;
-  const struct op *op = &l->ops[reader];
-  if (op->kind == OP_GATED_NORM || (op->kind == OP_GLU && same_value(op->glu.x, t))) return wanted_dtype(c, l, reader);
-  if (op->kind == OP_EXPERTS && same_value(op->experts.x, t)) return vulkan_experts_dtype(c, &op->experts);
-  return op->kind == OP_LINEAR && same_value(op->linear.x, t) ? vulkan_input_dtype(c, op->linear.w, t.rows) : DTYPE_F32;
-}
-
-static void set_output_dtype(struct oplist *l, uint32_t i, enum dtype dtype) {
-  set_dtype(l, l->ops[i].t[0], dtype);
-  const uint32_t reader = oplist_reader(l, l->ops[i].t[0], i);
-  if (is_kind(l, reader, OP_GATED_NORM)) set_output_dtype(l, reader, dtype);
-}
-
-// The operation before i that writes t as its first tensor; i if there is none.
-static uint32_t writer_of(const struct oplist *l, struct tensor t, uint32_t i) {
-  for (uint32_t k = i; k-- > 0;)
-    if (op_shapes[l->ops[k].kind].writes && same_value(l->ops[k].t[0], t)) return k;
-  return i;
-}
-
-// Makes qkv f16. In f16, every key is followed by padding.
-static void narrow_qkv(struct oplist *l, struct tensor qkv, const struct delta_args *a) {
-  struct value *v = &l->values[qkv.value - 1];
-  v->dtype = DTYPE_F16;
-  v->stored = (1 + a->n) * a->H * key_pitch(DTYPE_F16, a->Dk) + a->n * a->Hv * a->Dv;
-}
-
-static void plan_rule_dtypes(const struct recorder *c, struct oplist *l, uint32_t i) {
-  const struct delta_rule *rule = &l->ops[i].delta_rule;
-  const uint32_t inputs = writer_of(l, rule->qkv, i);
-  if (match_delta_step(l, i ? i - 1 : 0) && inputs == i - 1) {
-    const uint32_t n = match_delta_step(l, inputs);
-    const struct delta_step s = {.o = rule->o,
-                                 .inputs = &l->ops[inputs].delta_inputs,
-                                 .rule = rule,
-                                 .norm = n == 3 ? &l->ops[i + 1].gated_norm : NULL};
-    struct delta_step_plan p;
-    if (vulkan_plan_delta_step(c, &s, &p)) set_output_dtype(l, i, wanted_dtype(c, l, i));
-    return;
-  }
-  if (!rule->qkv.value || !rule->o.value || l->longest == 1 || wanted_dtype(c, l, i) != DTYPE_F16) return;
-  if (vulkan_plan_delta(c, rule, c->backend->max_binding_bytes).way != DELTA_ON_MATRICES) return;
-  if (inputs < i) { // else the caller owns q, k and v
-    const struct tensor x = l->ops[inputs].delta_inputs.x;
-    const uint32_t conv = writer_of(l, x, inputs);
-    if (!is_kind(l, inputs, OP_DELTA_INPUTS) || !is_kind(l, conv, OP_CONV) || !only_for(l, conv, inputs) ||
-        !only_for(l, inputs, i))
-      return;
-    narrow_qkv(l, x, &rule->a);
-  }
-  narrow_qkv(l, rule->qkv, &rule->a);
-  set_output_dtype(l, i, DTYPE_F16);
-}
-
-static void plan_dtypes(const struct recorder *c, struct oplist *l) {
-  for (uint32_t i = 0; i < l->count; i++) {
-    const struct op *op = &l->ops[i];
-    if (op->kind == OP_GLU || op->kind == OP_ATTENTION) set_dtype(l, op->t[0], wanted_dtype(c, l, i));
-    if (op->kind == OP_DELTA_RULE) plan_rule_dtypes(c, l, i);
-    if (op->kind != OP_MAMBA2) continue;
-    const bool step = i && match_mamba2_step(l, i - 1) && vulkan_steps_mamba2(c, &op->mamba2);
-    if (wanted_dtype(c, l, i) == DTYPE_F16)
-      set_output_dtype(l, i, step ? DTYPE_F16 : vulkan_mamba2_dtype(c, &op->mamba2));
-  }
-}
-
-// ---------------------------------------------------------------- scratch
-
-// An f16 copy of a product's input, where that stays f32 for a walk in reverse.
-static uint64_t input_bytes(const struct recorder *c, const struct linear *p) {
-  if (!vulkan_list(c)->keep || vulkan_input_dtype(c, p->w, p->x.rows) != DTYPE_F16) return 0;
-  return 2ull * p->x.rows * round_up(p->x.cols, 8);
-}
-
-static uint64_t scratch_within(const struct recorder *c, const struct op *op, uint64_t limit) {
-  switch (op->kind) {
-  case OP_LINEAR: return input_bytes(c, &op->linear) <= limit ? input_bytes(c, &op->linear) : 0;
-  case OP_DELTA_RULE: return vulkan_plan_delta(c, &op->delta_rule, limit).bytes;
-  case OP_MAMBA2: return vulkan_mamba2_bytes(c, &op->mamba2, limit);
-  case OP_ROPE_APPEND: return vulkan_attention_bytes(c->backend, op->rope_append.sequences.rows, &op->rope_append.a);
-  case OP_ATTENTION: return vulkan_attention_bytes(c->backend, op->attention.sequences.rows, &op->attention.a);
-  default: return 0;
-  }
-}
-
-// The scratch of one operation, when a list is planned but not run. It may exceed what a descriptor can bind, because a
-// run with fewer tokens may still fit.
-static uint64_t planned_scratch(const struct backend *b, const struct oplist *l, const struct op *op) {
-  const struct vulkan_recorder r = {.base = {.backend = (struct backend *)b}, .list = l};
-  return scratch_within(&r.base, op, UINT64_MAX);
-}
-
-static uint64_t bound_scratch(const struct backend *b, const struct oplist *l, const struct op *op) {
-  const struct vulkan_recorder r = {.base = {.backend = (struct backend *)b}, .list = l};
-  return scratch_within(&r.base, op, b->max_binding_bytes);
-}
-
-// Reserves memory for the padding of keys, since their dtype is not known yet.
-static void reserve_padding(struct oplist *l) {
-  for (uint32_t i = 0; i < l->count; i++) {
-    const struct conv *conv = &l->ops[i].conv;
-    if (l->ops[i].kind != OP_CONV || !conv->y.value || !conv->a.keys) continue;
-    const uint64_t padding = conv->a.keys * (uint64_t)(key_pitch(DTYPE_F16, conv->a.Dk) - conv->a.Dk);
-    l->values[conv->y.value - 1].room = 2 * conv->y.rows * round_up(conv->a.C + padding, 8);
-  }
-}
-
-uint64_t vulkan_list_bytes(struct backend *b, struct oplist *l, uint64_t *largest) {
-  const struct vulkan_recorder r = {.base = {.backend = b}, .list = l};
-  reserve_padding(l);
-  const uint64_t bytes = oplist_plan(l, b, planned_scratch, largest);
-  if (!l->status && !l->keep) plan_dtypes(&r.base, l);
-  return bytes;
-}
 
 // ---------------------------------------------------------------- products and the operations around them
 
@@ -157,11 +34,45 @@ static struct linear_input norm_input(struct lowering *w, uint32_t i) {
   return (struct linear_input){.x = norm.x, .weight = norm.weight, .h = norm.y, .eps = norm.eps, .ahead = &w->ahead};
 }
 
+static bool reads(const struct op *op, struct tensor t) {
+  for (uint32_t k = op_shapes[op->kind].writes; k < op_tensors(op->kind); k++)
+    if (same_value(op->t[k], t)) return true;
+  return false;
+}
+
+// Whether norm i is left to its readers: several products of one token, whose kernels can compute it. What it norms
+// must live as long as they do.
+static bool is_left_to_readers(const struct lowering *w, uint32_t i) {
+  const struct oplist *l = w->l;
+  const struct norm *n = &l->ops[i].norm;
+  if (l->plain || !is_kind(l, i, OP_NORM) || tensor_present(n->last) || n->y.rows != 1 || !n->y.value || !n->x.value)
+    return false;
+  const uint32_t last = l->values[n->y.value - 1].last_read;
+  if (l->values[n->x.value - 1].last_read <= last) return false;
+  for (uint32_t k = i + 1; k <= last; k++) {
+    const struct op *op = &l->ops[k];
+    const bool linear =
+                   op->kind == OP_LINEAR && same_value(op->linear.x, n->y) && vulkan_linear_norms(w->c, op->linear.w),
+               experts =
+                   op->kind == OP_EXPERTS && same_value(op->experts.x, n->y) && vulkan_experts_norm(w->c, &op->experts);
+    if (reads(op, n->y) && !linear && !experts) return false;
+  }
+  return true;
+}
+
+// The input t, which is at `at`: itself, or what it is the norm of, if the norm was left to its readers.
+static struct linear_input input_of(struct lowering *w, struct tensor t, struct tensor at) {
+  if (!w->left || !same_value(t, w->l->ops[w->left - 1].norm.y)) return (struct linear_input){.x = at};
+  struct linear_input in = norm_input(w, w->left - 1);
+  in.ahead = NULL;
+  return in;
+}
+
 // The input of product i.
-static struct linear_input plain_input(const struct lowering *w, uint32_t i) {
+static struct linear_input plain_input(struct lowering *w, uint32_t i) {
   const struct linear p = oplist_op(w->l, i).linear;
-  const uint64_t bytes = scratch_within(w->c, &w->l->ops[i], w->c->backend->max_binding_bytes);
-  struct linear_input in = {.x = p.x};
+  const uint64_t bytes = lower_scratch(w->c, &w->l->ops[i], w->c->backend->max_binding_bytes);
+  struct linear_input in = input_of(w, w->l->ops[i].linear.x, p.x);
   if (!bytes) return in;
   in.h = oplist_own_scratch(w->l, i, round_up(bytes, 4));
   in.h.dtype = DTYPE_F16;
@@ -215,8 +126,20 @@ static uint32_t lower_experts(struct lowering *w, uint32_t i) {
   const struct experts e = oplist_op(l, i).experts;
   const bool gated = !l->plain && is_kind(l, i + 1, OP_GLU) && l->ops[i].experts.y.value && gates_halves(l, i);
   const struct glu glu = oplist_op(l, gated ? i + 1 : i).glu;
-  vulkan_experts(w->c, &e, gated ? &glu : NULL);
+  const struct linear_input in = input_of(w, l->ops[i].experts.x, e.x);
+  vulkan_experts(w->c, &e, &in, gated ? &glu : NULL);
   return gated ? 2 : 1;
+}
+
+// Records mix i and the add after it, in place. Returns how many operations it recorded.
+static uint32_t lower_mix(struct lowering *w, uint32_t i) {
+  const struct oplist *l = w->l;
+  const struct mix m = oplist_op(l, i).mix;
+  const bool next = !l->plain && is_kind(l, i + 1, OP_ADD) && same_value(l->ops[i + 1].add.z, l->ops[i].mix.y);
+  const struct add add = oplist_op(l, next ? i + 1 : i).add;
+  const bool joined = next && only_for(l, i, i + 1) && same_place(add.x, add.y);
+  vulkan_mix(w->c, &m, joined ? add.y : m.y, joined);
+  return joined ? 2 : 1;
 }
 
 // Whether something reads what operation i, a group, sorts.
@@ -255,7 +178,7 @@ static uint32_t lower_attention_step(struct lowering *w) {
                                           .rope = &ops[1].rope_append,
                                           .attention = &ops[2].attention,
                                           .gate = m.gate ? &ops[3].glu : NULL};
-  const uint64_t bytes = scratch_within(w->c, &l->ops[rope + 1], w->c->backend->max_binding_bytes);
+  const uint64_t bytes = lower_scratch(w->c, &l->ops[rope + 1], w->c->backend->max_binding_bytes);
   return vulkan_attention_joined(w->c, &joined, oplist_own_scratch(l, rope + 1, bytes)) ? m.count : 0;
 }
 
@@ -294,7 +217,7 @@ static void lower_op(struct lowering *w) {
   struct recorder *c = w->c;
   const struct op op = oplist_op(w->l, w->i);
   const struct tensor scratch =
-      oplist_own_scratch(w->l, w->i, scratch_within(c, &w->l->ops[w->i], c->backend->max_binding_bytes));
+      oplist_own_scratch(w->l, w->i, lower_scratch(c, &w->l->ops[w->i], c->backend->max_binding_bytes));
   const struct tensor none = {0};
   switch (op.kind) {
   case OP_EMBED: vulkan_embed(c, &op.embed); break;
@@ -328,7 +251,7 @@ static void lower_op(struct lowering *w) {
     if (is_sorted_for(c, w->l, w->i)) vulkan_group(c, &op.group);
     break;
   case OP_EXPERTS: break; // lower_experts()
-  case OP_MIX: vulkan_mix(c, &op.mix); break;
+  case OP_MIX: break;     // lower_mix()
   case OP_SAMPLE: vulkan_sample(c, &op.sample); break;
   case OP_COPY: vulkan_copy(c, &op.copy); break;
   case OP_SCATTER: vulkan_scatter(c, &op.scatter); break;
@@ -343,25 +266,29 @@ void vulkan_lower(struct recorder *c, struct oplist *l) {
   struct lowering w = {.c = c, .l = l};
   uint64_t largest;
   r->list = l;
-  reserve_padding(l);
-  const uint64_t bytes = oplist_plan(l, c->backend, bound_scratch, &largest);
+  lower_reserve(l);
+  const uint64_t bytes = oplist_plan(l, c->backend, lower_bound_scratch, &largest);
   const deltaic_status status = oplist_check(l, bytes);
   if (status) {
     if (r->commands) commands_fail(r->commands, status);
     return;
   }
-  if (!l->keep) plan_dtypes(c, l);
+  if (!l->keep) lower_dtypes(c, l);
   for (uint32_t n; w.i < l->count; w.i += n) {
     n = 1;
     if (!l->plain && is_input_norm(l, w.i)) {
       const struct linear_input in = norm_input(&w, w.i);
       if (!same_place(in.h, w.ahead.h)) w.ahead = (struct norm_ahead){0};
       n = 1 + lower_product(&w, w.i + 1, &in);
+    } else if (is_left_to_readers(&w, w.i)) {
+      w.left = w.i + 1;
     } else if (is_kind(l, w.i, OP_LINEAR)) {
       const struct linear_input in = plain_input(&w, w.i);
       n = lower_product(&w, w.i, &in);
     } else if (is_kind(l, w.i, OP_EXPERTS)) {
       n = lower_experts(&w, w.i);
+    } else if (is_kind(l, w.i, OP_MIX)) {
+      n = lower_mix(&w, w.i);
     } else if (!(n = lower_delta_step(&w)) && !(n = lower_mamba2_step(&w)) && !(n = lower_attention_step(&w))) {
       lower_op(&w);
       n = 1;

@@ -111,9 +111,10 @@ int plan_products_describe(const struct plan_products *plan, char *text, uint64_
 
 // A workgroup reads x once for all its rows, so more tokens call for more rows. For one token more rows gain nothing,
 // and single rows balance best (H200). Long rows are shared by more invocations, or the last workgroups would run alone
-// for long. Without a norm one token's inputs are cheap to read again, so more invocations share each row. With a norm,
-// gate and up compute it once for many rows.
-struct plan_matvec plan_matvec(const struct plan_products *plan, uint32_t K, uint32_t tokens, bool norm, bool gated) {
+// for long. More invocations share each row of one token's product if reading its inputs again is cheap, which it is
+// without a norm, or if there are few rows. With a norm, gate and up compute it once for many rows.
+struct plan_matvec plan_matvec(const struct plan_products *plan, uint32_t K, uint32_t N, uint32_t tokens, bool norm,
+                               bool gated) {
   enum { SUMS = 32, LOADS = 12, STAGED_FROM = 2048 };
   struct plan_matvec m = {.lanes = plan->matvec_lanes, .rows = plan->matvec_rows, .sets = 1};
   uint32_t x_rows = tokens + norm; // rows of x and of the norm's weight
@@ -123,7 +124,7 @@ struct plan_matvec plan_matvec(const struct plan_products *plan, uint32_t K, uin
   while (m.lanes < plan->matvec_most_lanes && K / 8 > LOADS * m.lanes) m.lanes *= 2;
   m.unroll = plan->matvec_unroll > tokens ? plan->matvec_unroll / tokens : 1;
   const uint32_t most = min32(plan->matvec_most_lanes, 4 * plan->matvec_lanes);
-  if (tokens == 1 && !norm && most > m.lanes) {
+  if (tokens == 1 && (!norm || N <= m.rows * 2 * plan->device->processors) && most > m.lanes) {
     while (m.lanes < most && K / 8 >= 4 * m.lanes) m.lanes *= 2;
     m.unroll = (m.unroll + 1) / 2;
   }

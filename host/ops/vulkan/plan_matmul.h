@@ -80,7 +80,8 @@ struct plan_matvec {
   uint32_t lanes, rows, unroll;
   uint32_t sets; // sets of `lanes`, which share x in shared memory; 1: x is not in shared memory
 };
-struct plan_matvec plan_matvec(const struct plan_products *plan, uint32_t K, uint32_t tokens, bool norm, bool gated);
+struct plan_matvec plan_matvec(const struct plan_products *plan, uint32_t K, uint32_t N, uint32_t tokens, bool norm,
+                               bool gated);
 
 // Sizes of matvec_dot.comp for N rows of K weights, whose outputs are half as many with `gated`, on so many processors.
 struct plan_dot {

@@ -144,6 +144,8 @@ void vulkan_dot_spec(const struct recorder *c, const struct plan_dot *m, uint32_
                      uint32_t *spec);
 void vulkan_embed(struct recorder *c, const struct embed *e);
 void vulkan_glu(struct recorder *c, const struct glu *g);
+// Whether one token's product with w also computes the norm of its input, in the same kernel.
+bool vulkan_linear_norms(const struct recorder *c, struct tensor w);
 // y (T, N) = in w^T (+ bias), or y += if add.
 void vulkan_linear(struct recorder *c, struct tensor y, const struct linear_input *in, const struct linear *p, bool add)
     INSIDE(vulkan_linear);
@@ -280,9 +282,13 @@ void vulkan_group(struct recorder *c, const struct group *group);
 bool vulkan_experts_sorted(const struct recorder *c, const struct experts *e);
 // The best dtype of x: f16 if the product rounds to f16 anyway, else f32.
 enum dtype vulkan_experts_dtype(const struct recorder *c, const struct experts *e);
-// glu: the activation of the halves of e->y, whose value may then be undefined afterwards; or NULL.
-void vulkan_experts(struct recorder *c, const struct experts *e, const struct glu *glu);
-void vulkan_mix(struct recorder *c, const struct mix *mix);
+// Whether the product's kernel, for one token, also computes the norm of its input.
+bool vulkan_experts_norm(const struct recorder *c, const struct experts *e);
+// in: e->x, or its norm if vulkan_experts_norm(). glu: the activation of the halves of e->y, whose value may then be
+// undefined afterwards; or NULL.
+void vulkan_experts(struct recorder *c, const struct experts *e, const struct linear_input *in, const struct glu *glu);
+// Writes the sum to y, or adds it.
+void vulkan_mix(struct recorder *c, const struct mix *m, struct tensor y, bool add);
 
 // vulkan_mamba2.c
 void vulkan_mamba2_inputs(struct recorder *c, const struct mamba2_inputs *in);

@@ -11,7 +11,9 @@
 
 void vulkan_route(struct recorder *c, const struct route *r) {
   const uint32_t T = r->logits.rows, k = r->ids.cols;
-  const uint32_t spec[ROUTE_SPECS] = {[ROUTE_SPEC_LANES] = 32, [ROUTE_SPEC_EXPERTS] = r->experts};
+  uint32_t lanes = 32;
+  while (lanes < r->experts && 2 * lanes <= vulkan_plan(c)->lanes) lanes *= 2;
+  const uint32_t spec[ROUTE_SPECS] = {[ROUTE_SPEC_LANES] = lanes, [ROUTE_SPEC_EXPERTS] = r->experts};
   const struct binding bindings[ROUTE_BINDINGS] = {[ROUTE_IDS] = vulkan_bind(r->ids, r->ids),
                                                    [ROUTE_WEIGHTS] = vulkan_bind(r->weights, r->ids),
                                                    [ROUTE_LOGITS] = vulkan_bind(r->logits, r->ids)};
@@ -22,7 +24,7 @@ void vulkan_route(struct recorder *c, const struct route *r) {
                                   .logits_stride = r->logits.stride,
                                   .normalized = r->normalized};
   vulkan_dispatch(c, KERNEL_route, spec, bindings, &args, (struct grid){min32(T, MAX_GROUPS), 1, 1},
-                  (uint64_t)T * r->experts * (k + 8ull));
+                  (uint64_t)T * r->experts * (r->experts + 8ull));
 }
 
 void vulkan_group(struct recorder *c, const struct group *g) {
@@ -64,7 +66,8 @@ enum dtype vulkan_experts_dtype(const struct recorder *c, const struct experts *
 // A product of chosen rows, perhaps with the activation of its halves.
 struct experts_call {
   const struct experts *e;
-  const struct glu *glu; // NULL: none
+  const struct linear_input *in; // e->x, or what it is the norm of
+  const struct glu *glu;         // NULL: none
   struct tensor y;
   uint32_t rows, first, count; // rows of weights of an expert; the experts of this dispatch
   struct tensor w;             // theirs
@@ -81,15 +84,26 @@ static struct binding bind_part(const struct experts_call *v) {
   return weights;
 }
 
-// A single token's rows with tiles, in integers. False: the kernel does not take them.
-static bool by_dots(struct recorder *c, const struct experts_call *v) {
-  const struct tensor y = v->y, x = v->e->x, ids = v->e->ids;
+// Whether a single token's rows are computed with tiles, in integers.
+static bool takes_dots(const struct recorder *c, const struct experts *e, struct tensor x, bool gated,
+                       struct plan_dot *m) {
+  return e->ids.rows == 1 && e->y.rows <= MAX_GROUPS && x.dtype == DTYPE_F32 && (x.rows == 1 || x.stride % 4 == 0) &&
+         dtype_is_tiles(e->w.dtype) && vulkan_list(c)->matrices &&
+         plan_dot(vulkan_products(c), x.cols, e->y.rows * e->y.cols, gated, vulkan_plan(c)->processors, m);
+}
+
+bool vulkan_experts_norm(const struct recorder *c, const struct experts *e) {
   struct plan_dot m;
-  if (ids.rows != 1 || y.rows > MAX_GROUPS || x.dtype != DTYPE_F32 || (x.rows > 1 && x.stride % 4) ||
-      !dtype_is_tiles(v->w.dtype) || !vulkan_list(c)->matrices ||
-      !plan_dot(vulkan_products(c), x.cols, y.rows * v->rows, v->glu, vulkan_plan(c)->processors, &m))
-    return false;
-  uint32_t spec[MATVEC_DOT_SPECS] = {[MATVEC_DOT_SPEC_EXPERTS] = 1};
+  return takes_dots(c, e, e->x, false, &m) && takes_dots(c, e, e->x, true, &m);
+}
+
+// False: the kernel does not take the rows.
+static bool by_dots(struct recorder *c, const struct experts_call *v) {
+  const struct tensor y = v->y, x = v->in->x, ids = v->e->ids;
+  struct plan_dot m;
+  if (!takes_dots(c, v->e, x, v->glu, &m)) return false;
+  uint32_t spec[MATVEC_DOT_SPECS] = {
+      [MATVEC_DOT_SPEC_EXPERTS] = 1, [MATVEC_DOT_SPEC_NORM] = v->in->weight.buffer != NULL};
   vulkan_dot_spec(c, &m, x.cols, v->glu, v->w.dtype, spec);
   const struct matvec_args args = {.T = y.rows,
                                    .N = y.cols,
@@ -97,6 +111,7 @@ static bool by_dots(struct recorder *c, const struct experts_call *v) {
                                    .y_stride = y.stride,
                                    .x_stride = x.stride,
                                    .w_stride = v->w.stride,
+                                   .eps = v->in->eps,
                                    .activation = v->glu ? v->glu->activation : 0,
                                    .k = ids.cols,
                                    .share = y.rows / x.rows,
@@ -107,7 +122,7 @@ static bool by_dots(struct recorder *c, const struct experts_call *v) {
                                                   [MATVEC_X] = vulkan_bind(x, x),
                                                   [MATVEC_WEIGHTS] = bind_part(v),
                                                   [MATVEC_DOT_IDS] = vulkan_bind(ids, ids),
-                                                  [MATVEC_NORM] = vulkan_bind(x, x)};
+                                                  [MATVEC_NORM] = vulkan_bind(v->in->weight, x)};
   vulkan_no_conv_step(bindings + MATVEC_BINDINGS, bindings[MATVEC_Y]);
   vulkan_dispatch(c, KERNEL_matvec_dot_blocks, spec, bindings, &args,
                   (struct grid){divide_up(y.cols, m.rows * m.teams), y.rows, 1}, 2ull * y.rows * v->rows * x.cols);
@@ -214,11 +229,11 @@ static void by_matrices(struct recorder *c, const struct experts_call *v, const 
                   2ull * y.rows * v->rows * x.cols);
 }
 
-void vulkan_experts(struct recorder *c, const struct experts *e, const struct glu *glu) {
+void vulkan_experts(struct recorder *c, const struct experts *e, const struct linear_input *in, const struct glu *glu) {
   struct plan_matmul m;
   const bool matrices = on_matrices(c, e, &m), sorted = vulkan_experts_sorted(c, e);
   const bool gated = glu && (matrices ? glu->y.dtype == DTYPE_F16 && e->x.dtype == DTYPE_F32 : !sorted);
-  struct experts_call v = {.e = e, .glu = gated ? glu : NULL, .y = gated ? glu->y : e->y, .rows = e->y.cols};
+  struct experts_call v = {.e = e, .in = in, .glu = gated ? glu : NULL, .y = gated ? glu->y : e->y, .rows = e->y.cols};
   const uint32_t all = experts_of(e), bound = experts_bound(c, e->w, v.rows);
   for (v.first = 0; v.first < all; v.first += bound) {
     v.count = min32(bound, all - v.first);
@@ -227,16 +242,17 @@ void vulkan_experts(struct recorder *c, const struct experts *e, const struct gl
       by_matrices(c, &v, &m);
     else if (sorted)
       by_tiles(c, &v);
-    else if (!by_dots(c, &v))
+    else if (!by_dots(c, &v)) {
+      assert(!in->weight.buffer);
       by_rows(c, &v);
+    }
   }
   if (glu && !gated) vulkan_glu(c, glu);
 }
 
-void vulkan_mix(struct recorder *c, const struct mix *m) {
+void vulkan_mix(struct recorder *c, const struct mix *m, struct tensor y, bool add) {
   const uint32_t lanes = vulkan_plan(c)->block_lanes;
-  const struct tensor y = m->y;
-  const struct binding bindings[MIX_BINDINGS] = {[MIX_Y] = vulkan_bind(y, y),
+  const struct binding bindings[MIX_BINDINGS] = {[MIX_Y] = vulkan_bind_output(y, add),
                                                  [MIX_X] = vulkan_bind(m->x, m->x),
                                                  [MIX_WEIGHTS] = vulkan_bind(m->weights, m->x),
                                                  [MIX_SHARED] = vulkan_bind(m->shared, m->x),
@@ -249,7 +265,8 @@ void vulkan_mix(struct recorder *c, const struct mix *m) {
                                 .shared_stride = m->shared.stride,
                                 .logits_stride = m->logits.stride,
                                 .gate_col = m->gate_col,
-                                .has_shared = m->shared.buffer != NULL};
+                                .has_shared = m->shared.buffer != NULL,
+                                .add = add};
   vulkan_dispatch(c, KERNEL_mix, &lanes, bindings, &args, (struct grid){divide_up(y.cols, lanes), y.rows, 1},
                   2ull * m->x.rows * m->x.cols);
 }

@@ -122,7 +122,7 @@ static void few_rows_part(struct recorder *c, const struct fused *f, struct tens
   const struct tensor x = f->in.x;
   const uint32_t tokens = tokens_of(x.rows), N = f->glu ? w.rows / 2 : w.rows;
   const bool norm = f->in.weight.buffer != NULL;
-  const struct plan_matvec m = plan_matvec(vulkan_products(c), x.cols, tokens, norm, f->glu);
+  const struct plan_matvec m = plan_matvec(vulkan_products(c), x.cols, N, tokens, norm, f->glu);
   const struct conv *conv = f->conv ? f->conv->conv : NULL;
   const uint32_t spec[MATVEC_CONV_SPECS] = {
       [MATVEC_SPEC_LANES] = m.lanes * m.sets,
@@ -330,6 +330,8 @@ void vulkan_glu(struct recorder *c, const struct glu *g) {
 enum dtype vulkan_input_dtype(const struct recorder *c, struct tensor w, uint32_t T) {
   return !few(c, w, T, true) && vulkan_takes_f16(c, w) ? DTYPE_F16 : DTYPE_F32;
 }
+
+bool vulkan_linear_norms(const struct recorder *c, struct tensor w) { return few(c, w, 1, true); }
 
 void vulkan_linear(struct recorder *c, struct tensor y, const struct linear_input *in, const struct linear *p,
                    bool add) {
