@@ -69,16 +69,12 @@ static void run_checks(struct batch *b) {
 
 // The first text of a round begins whatever the time, or none would where the rest of a round takes long.
 static void admit(struct batch *b) {
-  bool first = true;
-  for (uint32_t i = 0; i < b->slots; ++i) {
-    if (b->tasks[i]) continue;
-    if (!first && !slots_may_move(b)) return;
-    first = false;
+  for (bool first = true; slot_free(b, NULL) < b->slots && (first || slots_may_move(b)); first = false) {
     pthread_mutex_lock(&b->lock);
     struct task *t = queue_take(b);
     pthread_mutex_unlock(&b->lock);
     if (!t) return;
-    slot_begin(b, i, t);
+    slot_begin(b, slot_free(b, t), t);
   }
 }
 

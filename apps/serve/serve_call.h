@@ -67,6 +67,7 @@ struct task {
   deltaic_sampling sampling;
   uint32_t most, made;
   int slot;        // -1: none
+  int aside;       // a slot that has its state behind the question until that is saved; -1: none
   enum ending due; // its last token is drawn; the state is still to be saved
   deltaic_decoder *decoder;
   deltaic_stops *stops, *thought;
@@ -141,6 +142,7 @@ deltaic_status voice_start(struct task *task, const char *opening);
 
 // What remains of a finished task: serve_keep.c.
 void keep_state(struct task *task, bool asked, struct blob *state); // asked: that behind the question
+void keep_state_key(const struct task *task, bool asked, char key[STORE_KEY]);
 void keep_turn(struct task *task, enum ending ending);              // after its text is complete
 bool keep_needs_state(const struct task *task, enum ending ending); // the state at the end
 // The key of a conversation that a client sends again.

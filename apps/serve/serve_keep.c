@@ -9,7 +9,7 @@
 #include <string.h>
 
 // The key of the state at the end, or behind the question.
-static void state_key(const struct task *t, bool asked, char key[STORE_KEY]) {
+void keep_state_key(const struct task *t, bool asked, char key[STORE_KEY]) {
   snprintf(key, STORE_KEY, asked ? "%s-q" : "%s", t->id);
 }
 
@@ -17,7 +17,7 @@ void keep_state(struct task *t, bool asked, struct blob *state) {
   const struct server *s = t->call->server;
   const bool goes_on = s->engine.model_info.grows && t->base_count && t->cached == t->base_count;
   char key[STORE_KEY];
-  state_key(t, asked, key);
+  keep_state_key(t, asked, key);
   store_put_after(s->store, key, goes_on ? t->base_key : NULL, state);
 }
 
@@ -117,7 +117,7 @@ static void put_chat(const struct task *t, const char *key, struct turn turn, bo
   const size_t behind = end < 0 ? 0 : behind_last(after, count, end);
   char state[STORE_KEY];
   size_t from = 0;
-  state_key(t, !(all && behind), state);
+  keep_state_key(t, !(all && behind), state);
   turn.state = state;
   if (all && behind) {
     turn.count = t->count;

@@ -24,6 +24,7 @@
   X(STEP_TIME, counter, "step_microseconds_total", "time that steps took on the device")                               \
   X(SLICE_TIME, counter, "slice_microseconds_total", "time that slices took on the device")                            \
   X(STATES_SAVED, counter, "states_saved_total", "states that were copied from the device")                            \
+  X(STATES_RESIDENT, counter, "states_resident_total", "states that were still in their slot")                         \
   X(STATES_LOADED, counter, "states_loaded_total", "states that were copied to the device")                            \
   X(STATE_BYTES_SAVED, counter, "state_saved_bytes_total", "bytes of these")                                           \
   X(STATE_BYTES_LOADED, counter, "state_loaded_bytes_total", "bytes of these")                                         \

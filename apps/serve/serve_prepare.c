@@ -97,7 +97,7 @@ static void make_tasks(struct call *call, size_t first, struct base *base, struc
     *t = *like;
     t->call = call;
     t->index = (uint32_t)first + k;
-    t->slot = -1;
+    t->slot = t->aside = -1;
     t->sampling = sampling;
     t->sampling.seed += k;
     t->score = r->echo && r->likely >= 0;

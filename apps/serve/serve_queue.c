@@ -73,6 +73,8 @@ static void leave_calls(struct batch *b, struct call *call) {
 
 void batch_end(struct batch *b, struct task *t, enum ending ending) {
   struct call *call = t->call;
+  if (t->aside >= 0) b->residents[t->aside] = (struct resident){0};
+  t->aside = -1;
   if (t->slot >= 0) {
     b->tasks[t->slot] = NULL;
     t->slot = -1;

@@ -4,6 +4,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 enum { SPARE_TOKENS = 1000 };
 
@@ -26,12 +27,29 @@ void fail_texts(struct batch *b, struct task *const *tasks, size_t n, deltaic_st
 
 // ---------------------------------------------------------------- states
 
-struct blob *slot_save(struct batch *b, struct task *t) {
+// Whether this is the state that the text goes on from. A text that waited for another's prompt goes on from that.
+static bool is_resident(const struct resident *r, const struct task *t) {
+  return t->base_count && (!t->state || t->cached == t->base_count) && *r->key && !strcmp(r->key, t->base_key);
+}
+
+uint32_t slot_free(const struct batch *b, const struct task *t) {
+  uint32_t best = b->slots;
+  for (uint32_t i = 0; i < b->slots; ++i) {
+    if (b->tasks[i]) continue;
+    const struct resident *r = &b->residents[i], *other = &b->residents[best < b->slots ? best : i];
+    if (t && is_resident(r, t)) return i;
+    if (best == b->slots || (!r->holder && (other->holder || r->used < other->used))) best = i;
+  }
+  return best;
+}
+
+// The slot's state as it is; NULL: no memory.
+static struct blob *save(struct batch *b, struct task *t, uint32_t slot) {
   struct metrics *m = &b->server->metrics;
   size_t bytes = 0;
-  if (deltaic_sequence_state_size(b->session, (uint32_t)t->slot, &bytes)) return NULL;
+  if (deltaic_sequence_state_size(b->session, slot, &bytes)) return NULL;
   struct blob *blob = blob_create(bytes);
-  if (blob && deltaic_sequence_save(b->session, (uint32_t)t->slot, blob->bytes, bytes, NULL)) {
+  if (blob && deltaic_sequence_save(b->session, slot, blob->bytes, bytes, NULL)) {
     blob_drop(blob);
     return NULL;
   }
@@ -42,24 +60,76 @@ struct blob *slot_save(struct batch *b, struct task *t) {
   return blob;
 }
 
-static bool load(struct batch *b, uint32_t slot, const struct blob *state, uint64_t tokens) {
-  struct metrics *m = &b->server->metrics;
-  if (deltaic_sequence_load(b->session, slot, state->bytes, state->size)) return false;
-  if (deltaic_sequence_position(b->session, slot) != tokens) return false;
-  if (deltaic_sequence_logits(b->session, slot, b->logits)) return false; // nothing could be drawn from it
-  metrics_add(m, METRIC_STATES_LOADED, 1);
-  metrics_add(m, METRIC_STATE_BYTES_LOADED, (int64_t)state->size);
+// Saves the slot's state and keeps it for a later text, which finds it in the slot too if that is free until then.
+// asked: it is the state behind the question.
+static bool keep(struct batch *b, struct task *t, uint32_t slot, bool asked) {
+  struct blob *state = save(b, t, slot);
+  struct resident *r = &b->residents[slot];
+  *r = (struct resident){0};
+  if (!state) return false;
+  keep_state(t, asked, state);
+  keep_state_key(t, asked, r->key);
+  r->used = ++b->stayed;
+  blob_drop(state);
   return true;
 }
 
+// The text moves on from its state behind the question. A copy stays in a free slot and is saved when the text ends, so
+// that its first token does not wait; or it is saved now.
+static void mark(struct batch *b, struct task *t) {
+  const uint32_t slot = (uint32_t)t->slot, aside = slot_free(b, NULL);
+  if (aside < b->slots && !b->residents[aside].holder) {
+    b->residents[aside] = (struct resident){0};
+    if (!deltaic_sequence_copy(b->session, aside, slot)) {
+      b->residents[aside].holder = t;
+      t->aside = (int)aside;
+      return;
+    }
+  }
+  t->marked = keep(b, t, slot, true);
+  b->residents[slot] = (struct resident){0};
+}
+
+// Saves the state that a text holds in a slot.
+static void settle(struct batch *b, uint32_t slot) {
+  struct task *t = b->residents[slot].holder;
+  if (!t) return;
+  t->aside = -1;
+  t->marked = keep(b, t, slot, true);
+}
+
+// The tokens of the state that the slot has from now on: the text's, or none.
+static size_t load(struct batch *b, uint32_t slot, struct task *t) {
+  struct metrics *m = &b->server->metrics;
+  const bool there = is_resident(&b->residents[slot], t);
+  const size_t tokens = there ? t->base_count : t->cached;
+  const bool good =
+      (there || (t->state && !deltaic_sequence_load(b->session, slot, t->state->bytes, t->state->size))) &&
+      deltaic_sequence_position(b->session, slot) == tokens &&
+      !deltaic_sequence_logits(b->session, slot, b->logits); // else nothing could be drawn from it
+  if (!good) {
+    if (t->state) metrics_add(m, METRIC_STATES_COMPUTED, 1);
+    return 0;
+  }
+  metrics_add(m, there ? METRIC_STATES_RESIDENT : METRIC_STATES_LOADED, 1);
+  if (!there) metrics_add(m, METRIC_STATE_BYTES_LOADED, (int64_t)t->state->size);
+  metrics_add(m, METRIC_CACHED_TOKENS, (int64_t)tokens);
+  deltaic_sequence_state_size(b->session, slot, &t->state_bytes);
+  if (t->state) return tokens;
+  pthread_mutex_lock(&t->call->lock);
+  t->call->cached_tokens += tokens; // only the slot had it
+  pthread_mutex_unlock(&t->call->lock);
+  return tokens;
+}
+
 void slot_check(struct batch *b, struct check *check) {
-  uint32_t slot = 0;
-  while (slot < b->slots && b->tasks[slot]) ++slot;
-  const uint32_t free_one = slot < b->slots ? slot : UINT32_MAX;
-  if (free_one == UINT32_MAX) {
+  const uint32_t slot = slot_free(b, NULL);
+  if (slot == b->slots) {
     snprintf(check->text, 256, "every slot is busy; try again");
     return;
   }
+  settle(b, slot);
+  b->residents[slot] = (struct resident){0};
   check->good = !deltaic_sequence_load(b->session, slot, check->state->bytes, check->state->size);
   if (check->good) check->tokens = deltaic_sequence_position(b->session, slot);
   if (check->good && deltaic_sequence_logits(b->session, slot, b->logits)) {
@@ -77,7 +147,7 @@ static void release(struct batch *b, struct task *leader) {
   for (size_t i = 0; i < call->task_count; ++i) {
     struct task *t = &call->tasks[i];
     if (t->leader != leader) continue;
-    if (!state) state = slot_save(b, leader);
+    if (!state) state = save(b, leader, (uint32_t)leader->slot);
     if (state) {
       blob_drop(t->state);
       t->state = blob_hold(state);
@@ -92,12 +162,7 @@ static void release(struct batch *b, struct task *leader) {
 
 void slot_has_read(struct batch *b, struct task *t, size_t count) {
   t->at += count;
-  if (t->mark && t->at == t->mark && !t->marked) {
-    struct blob *state = slot_save(b, t);
-    if (state) keep_state(t, true, state);
-    t->marked = state;
-    blob_drop(state);
-  }
+  if (t->mark && t->at == t->mark && !t->marked && t->aside < 0) mark(b, t);
   if ((t->at == t->mark || t->at == t->prompt_count) && !task_add_span(t, t->at, false)) {
     fail_texts(b, &t, 1, DELTAIC_OUT_OF_MEMORY);
     return;
@@ -110,23 +175,17 @@ void slot_has_read(struct batch *b, struct task *t, size_t count) {
 void slot_begin(struct batch *b, uint32_t slot, struct task *t) {
   struct metrics *m = &b->server->metrics;
   deltaic_status status = DELTAIC_OK;
+  settle(b, slot);
   b->tasks[slot] = t;
   t->slot = (int)slot;
   t->begun = t->last_read = time_now();
   metrics_add(m, METRIC_RUNNING, 1);
   metrics_time(m, TIME_QUEUED, t->begun - t->queued);
-  t->at = 0;
-  if (t->state && load(b, slot, t->state, t->cached)) {
-    t->at = t->cached;
-    t->state_bytes = t->state->size;
-    metrics_add(m, METRIC_CACHED_TOKENS, (int64_t)t->cached);
-  } else {
-    if (t->state) metrics_add(m, METRIC_STATES_COMPUTED, 1);
-    t->cached = 0;
-    status = deltaic_sequence_reset(b->session, slot);
-  }
+  t->at = t->cached = load(b, slot, t);
+  if (!t->cached) status = deltaic_sequence_reset(b->session, slot);
   blob_drop(t->state);
   t->state = NULL;
+  b->residents[slot] = (struct resident){0};
   if (status)
     fail_texts(b, &t, 1, status);
   else if (t->at >= t->prompt_count) // the state has the whole prompt, so no slice is read
@@ -159,9 +218,8 @@ void slot_finish(struct batch *b, struct task *t, enum ending ending) {
     return;
   }
   if (call->request.store) {
-    struct blob *state = keep_needs_state(t, ending) ? slot_save(b, t) : NULL;
-    if (state) keep_state(t, false, state);
-    blob_drop(state);
+    if (t->aside >= 0) settle(b, (uint32_t)t->aside);
+    if (keep_needs_state(t, ending)) keep(b, t, (uint32_t)t->slot, false);
     keep_turn(t, ending);
   }
   batch_end(b, t, ending);

@@ -15,6 +15,13 @@ struct check {
   bool good, done;
 };
 
+// The state that a free slot has.
+struct resident {
+  char key[STORE_KEY]; // that it was saved under; "": none
+  uint64_t used;       // when, in states that stayed
+  struct task *holder; // the running text whose state behind its question this is; it is not saved yet
+};
+
 // Clients that are looked at together: whether they have gone.
 struct watch {
   struct call **calls;
@@ -42,6 +49,8 @@ struct batch {
   // The thread's.
   deltaic_session *session;
   struct task *tasks[MOST_SLOTS];
+  struct resident residents[MOST_SLOTS];
+  uint64_t stayed;       // states that stayed in their slot
   uint32_t slots, group; // group: sequences of every step (--reproducible); 0: those that there are
   uint32_t tokens;       // of a slice at most
   uint64_t context;
@@ -57,6 +66,9 @@ struct batch {
 };
 
 // serve_slot.c: one slot.
+// A free slot for the text, or any free one if it is NULL: the one that has its state, else one without a state, else
+// the one whose state was used least recently, else one that another text holds. b->slots: none is free.
+uint32_t slot_free(const struct batch *b, const struct task *t);
 void slot_begin(struct batch *b, uint32_t slot, struct task *t);
 // The text has read so many more tokens of its prompt. Behind the last one, those that wait for it may begin, and a
 // text of no tokens ends.
@@ -64,8 +76,7 @@ void slot_has_read(struct batch *b, struct task *t, size_t count);
 // Saves what is to be kept, then ends the text.
 void slot_finish(struct batch *b, struct task *t, enum ending ending);
 void slot_check(struct batch *b, struct check *check);
-struct blob *slot_save(struct batch *b, struct task *t); // the state as it is; NULL: no memory
-deltaic_status fill_spares(struct batch *b);             // gives the spare sequences something to continue
+deltaic_status fill_spares(struct batch *b); // gives the spare sequences something to continue
 void fail_texts(struct batch *b, struct task *const *tasks, size_t n, deltaic_status status);
 void fill_note(struct note *note, const float *logits, int32_t n, int wanted);
 
@@ -78,7 +89,7 @@ bool slots_may_move(const struct batch *b);
 
 // serve_queue.c. queue_take() is called under the lock.
 struct task *queue_take(struct batch *b); // the text that gets the next slot; NULL: none
-void queue_end_lost(struct batch *b); // ends the texts whose clients have gone, but for those that are due
+void queue_end_lost(struct batch *b);     // ends the texts whose clients have gone, but for those that are due
 void batch_end(struct batch *b, struct task *t, enum ending ending);
 // Fails all texts of the call: the others may wait for the one that failed.
 void queue_fail(struct batch *b, struct call *call, int status, const char *text);

@@ -113,6 +113,65 @@ def full():
     s.end()
 
 
+def moved(s, function):
+    """What the function returns; states found in their slot, and states copied to the device, while it ran."""
+    names = ("states_resident_total", "states_loaded_total")
+    before = [s.metric(name) for name in names]
+    result = function()
+    return (result, *(int(s.metric(name) - b) for name, b in zip(names, before)))
+
+
+def in_place():
+    """A turn that finds its state in a slot copies nothing, and says what one that loads the state says."""
+    for model in (top + "/tests/vectors/models/gguf_qwen3_5/model.gguf", novelist):
+        s = Server(program, model, "--slots", "3", "--precision", "float32")
+        first = s.complete(list(range(3, 60)), max_tokens=8, **greedy)
+        body = dict(max_tokens=8, logprobs=1, previous_response_id=first["state"], **greedy)
+        second, resident, loaded = moved(s, lambda: s.complete([7, 8, 9], **body))
+        check((resident, loaded) == (1, 0), f"{model}: the next turn: {resident} states in place, {loaded} loaded")
+        again, resident, loaded = moved(s, lambda: s.complete([7, 8, 9], **body))
+        check((resident, loaded) == (0, 1), f"{model}: the slot has moved on: {resident} states in place, {loaded} loaded")
+        check(again["logprobs"] == second["logprobs"], f"{model}: a state in place has other numbers than a loaded one")
+        third = dict(max_tokens=2, previous_response_id=second["state"], **greedy)
+        for i in range(3): # they take all slots
+            s.complete([i + 5], max_tokens=1, **greedy)
+        _, resident, loaded = moved(s, lambda: s.complete([5], **third))
+        check((resident, loaded) == (0, 1), f"{model}: the slots are others': {resident} states in place, {loaded} loaded")
+        last = s.complete(list(range(4, 61)), max_tokens=8, **greedy)
+        other = s.ask("GET", "/v1/states/" + first["state"])[2]
+        check(s.ask("PUT", "/v1/states/" + last["state"], other)[0] == 200, "PUT replaces a state")
+        replaced, resident, _ = moved(s, lambda: s.complete([7, 8, 9], **{**body, "previous_response_id": last["state"]}))
+        check(resident == 0 and replaced["logprobs"] == second["logprobs"], f"{model}: a state that was replaced is in place")
+        s.end()
+
+    # A state that has left the host's memory is found in its slot, and its tokens count as cached.
+    s = Server(program, novelist, "--slots", "8", "--memory", "1")
+    first = s.complete(list(range(3, 60)), max_tokens=8, **greedy)
+    for i in range(6):
+        s.complete([i + 5], max_tokens=1)
+    (second, resident, loaded) = moved(s, lambda: s.post("/v1/completions", prompt=[7], max_tokens=2, n=2, previous_response_id=first["state"], **greedy))
+    check((resident, loaded) == (1, 1), f"no memory: {resident} states in place, {loaded} loaded")
+    check(second["usage"]["prompt_tokens_details"]["cached_tokens"] == 65, f"no memory: {second['usage']}")
+    s.end()
+
+    # The state behind the question stays in a slot that is free, until the text ends or another needs the slot.
+    talk = [{"role": "user", "content": "The house"}]
+    options = dict(max_tokens=12, **greedy)
+    for slots in ("1", "2"):
+        s = Server(program, novelist, "--template", "qwen3.5", "--slots", slots, "--precision", "float32")
+        first = s.post("/v1/chat/completions", messages=talk, **options)["choices"][0]["message"]["content"]
+        longer = talk + [{"role": "assistant", "content": first}, {"role": "user", "content": "It was late."}]
+        answer, resident, loaded = moved(s, lambda: s.post("/v1/chat/completions", messages=longer, **options))
+        check((resident, loaded) == ((0, 1) if slots == "1" else (1, 0)), f"{slots} slots: {resident} states in place, {loaded} loaded")
+        if slots == "1":
+            alone = answer["choices"][0]["message"]
+        check(answer["choices"][0]["message"] == alone, "a question's state in place gives another answer")
+        both = together([lambda: s.post("/v1/chat/completions", messages=longer, **{**options, "max_tokens": 60}),
+                         lambda: s.post("/v1/chat/completions", messages=longer, **options)] * 2)
+        check([b["choices"][0]["message"] for b in both[1::2]] == [alone] * 2, "texts that need the slots of others")
+        s.end()
+
+
 def chats():
     """Every template's way to go on: with the state of the answer, or with that of the question."""
     for model, template, more in ((novelist, "chatml", {}), (novelist, "qwen3.5", {}),
@@ -372,7 +431,7 @@ def same_alone():
     second = s.complete(" and", max_tokens=9, seed=4, previous_response_id=first["state"])
     third = dict(prompt=" then", max_tokens=10, logprobs=1, seed=5, previous_response_id=second["state"])
     kept = s.complete(**third)
-    together([other(i) for i in range(8)])
+    together([other(i) for i in range(12)] * 2) # they need all slots and more than the memory
     again = s.post("/v1/completions", **third)
     check(again["usage"]["prompt_tokens_details"]["cached_tokens"] == 0, "the state is not lost")
     check(again["choices"][0]["logprobs"] == kept["logprobs"], "--reproducible: a state computed again has other bits")
@@ -380,7 +439,7 @@ def same_alone():
 
 
 try:
-    for part in sys.argv[3:] or ["texts", "full", "chats", "refusals", "cancelled", "beside", "fair", "same_alone"]:
+    for part in sys.argv[3:] or ["texts", "full", "in_place", "chats", "refusals", "cancelled", "beside", "fair", "same_alone"]:
         begun = time.time()
         globals()[part]()
         print(f"{part}: {time.time() - begun:.1f} s")
