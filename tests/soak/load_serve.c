@@ -25,7 +25,7 @@ static const char help[] =
     "  --prompt N         and every --every seconds a request with a prompt of N tokens (0: none)\n"
     "  --every X          (1)\n"
     "  --same N           instead: N tokens of one text alone and beside the other clients, compared\n"
-    "  --turns LIST       instead: the first token of the next turn behind so many tokens, such as 1000,100000\n"
+    "  --turns LIST       instead: the first tokens of turns behind one of so many tokens, such as 1000,100000\n"
     "  --resend           --turns sends all tokens again instead of previous_response_id\n"
     "  --more N           tokens that each of these turns adds (1)\n"
     "  --tries N          of --turns and --same (11)\n"
@@ -265,6 +265,7 @@ static json_t *run_same(struct load *l) {
 
 // ---------------------------------------------------------------- turns
 
+// A conversation whose first turn has so many tokens; each later turn follows the one before it.
 static json_t *run_turn(struct load *l, size_t length) {
   struct stream *s = &l->streams[0];
   json_t *history = draw_tokens(l, length);
@@ -279,11 +280,12 @@ static json_t *run_turn(struct load *l, size_t length) {
   for (uint32_t i = 0; i < l->tries && good; ++i) {
     json_t *more = draw_tokens(l, l->more);
     json_array_extend(history, more);
-    json_t *body = body_of(l->resend ? json_deep_copy(history) : json_incref(more), 1, 1, l->resend);
+    json_t *body = body_of(l->resend ? json_deep_copy(history) : json_incref(more), 1, 1, true);
     json_decref(more);
     if (!l->resend) json_object_set_new(body, "previous_response_id", json_string(state));
     good = run_beside(l, body);
     if (good && s->cached >= 0 && (size_t)s->cached < least) least = (size_t)s->cached;
+    snprintf(state, sizeof state, "%s", s->state);
     stream_close(s);
   }
   json_decref(history);
