@@ -9,12 +9,13 @@
 #include "route.h"
 layout(local_size_x_id = ROUTE_SPEC_LANES) in;
 layout(constant_id = ROUTE_SPEC_EXPERTS) const uint EXPERTS = 8;
+layout(constant_id = ROUTE_SPEC_BATCH) const uint BATCH = 1;
 layout(set = 0, binding = ROUTE_IDS) writeonly buffer ids_block { int ids[]; };
 layout(set = 0, binding = ROUTE_WEIGHTS) writeonly buffer weights_block { float weights[]; };
 layout(set = 0, binding = ROUTE_LOGITS) readonly buffer logits_block { float logits[]; };
 #include "accurate.glsl"
 #include "reduce.glsl"
-const uint LANES = gl_WorkGroupSize.x, FOURS = (EXPERTS + 3) / 4;
+const uint LANES = gl_WorkGroupSize.x, FOURS = (EXPERTS + 4 * BATCH - 1) / (4 * BATCH) * BATCH;
 const float LOWEST = -3.402823466e38;
 shared vec4 scores[FOURS]; // the logits without NaNs and infinities, then LOWEST
 shared float chosen[EXPERTS];
@@ -25,10 +26,11 @@ float score(float logit) { return logit > LOWEST ? min(logit, -LOWEST) : LOWEST;
 uint place(uint e) {
   const float own = scores[e / 4][e % 4];
   uint before = 0;
-  for (uint i = 0; i < FOURS; i++) {
-    const vec4 other = scores[i];
-    [[unroll]] for (uint j = 0; j < 4; j++)
-      before += other[j] > own || (other[j] == own && 4 * i + j < e) ? 1 : 0;
+  for (uint i0 = 0; i0 < FOURS; i0 += BATCH) {
+    vec4 other[BATCH];
+    [[unroll]] for (uint b = 0; b < BATCH; b++) other[b] = scores[i0 + b];
+    [[unroll]] for (uint j = 0; j < 4 * BATCH; j++)
+      before += other[j / 4][j % 4] > own || (other[j / 4][j % 4] == own && 4 * i0 + j < e) ? 1 : 0;
   }
   return before;
 }

@@ -8,7 +8,8 @@
 #define ROUTE_BINDINGS 3
 #define ROUTE_SPEC_LANES 0
 #define ROUTE_SPEC_EXPERTS 1 // E
-#define ROUTE_SPECS 2
+#define ROUTE_SPEC_BATCH 2   // fours of logits that are read at once
+#define ROUTE_SPECS 3
 struct route_args {
   uint T;
   uint k;

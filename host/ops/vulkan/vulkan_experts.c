@@ -13,7 +13,9 @@ void vulkan_route(struct recorder *c, const struct route *r) {
   const uint32_t T = r->logits.rows, k = r->ids.cols;
   uint32_t lanes = 32;
   while (lanes < r->experts && 2 * lanes <= vulkan_plan(c)->lanes) lanes *= 2;
-  const uint32_t spec[ROUTE_SPECS] = {[ROUTE_SPEC_LANES] = lanes, [ROUTE_SPEC_EXPERTS] = r->experts};
+  // One token waits longer for code that is unrolled than for its loads.
+  const uint32_t spec[ROUTE_SPECS] = {
+      [ROUTE_SPEC_LANES] = lanes, [ROUTE_SPEC_EXPERTS] = r->experts, [ROUTE_SPEC_BATCH] = T > 1 ? 8 : 1};
   const struct binding bindings[ROUTE_BINDINGS] = {[ROUTE_IDS] = vulkan_bind(r->ids, r->ids),
                                                    [ROUTE_WEIGHTS] = vulkan_bind(r->weights, r->ids),
                                                    [ROUTE_LOGITS] = vulkan_bind(r->logits, r->ids)};
