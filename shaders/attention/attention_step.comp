@@ -25,6 +25,7 @@ layout(constant_id = ATTENTION_STEP_SPEC_QUERIES) const uint QUERIES = 1;
 layout(constant_id = ATTENTION_STEP_SPEC_ALIGNED) const uint ALIGNED = 0;
 layout(constant_id = ATTENTION_STEP_SPEC_JOINED) const uint JOINED = 0;
 layout(constant_id = ATTENTION_STEP_SPEC_NORM) const uint NORM = 0;
+layout(constant_id = ATTENTION_STEP_SPEC_BATCH) const uint BATCH = 1;
 layout(set = 0, binding = ATTENTION_O) writeonly buffer o_block { stored o[]; };
 layout(set = 0, binding = ATTENTION_QKV) readonly buffer qkv_block { float qkv[]; };
 layout(set = 0, binding = ATTENTION_CACHE_K) buffer cache_k_block { float cache_k[]; };
@@ -43,8 +44,8 @@ const uint SHARE = 4; // makes a subgroup's loads whole sectors; also the keys o
 const uint COLUMNS = D4 < LANES ? D4 : LANES;
 const uint OWN = (D4 + COLUMNS - 1) / COLUMNS; // groups of four columns of an invocation
 const uint ROWS = LANES / COLUMNS;             // 1 where OWN > 1
-const uint BATCH = 8;                          // loads of v, or of the parts' results, in flight
-const uint TURNS = D4 % (4 * SHARE) == 0 ? 4 : 1; // groups of four of a key that an invocation loads at once
+const uint AT_ONCE = BATCH < 4 ? BATCH : 4;
+const uint TURNS = D4 % (AT_ONCE * SHARE) == 0 ? AT_ONCE : 1; // groups of four of a key that it loads at once
 const float LOWEST = -3.402823466e38;          // stands for no key; finite, so that differences are defined
 const uint KEY = QUERIES, VALUE = QUERIES + 1; // the token's own, after the queries
 shared vec4 queries[(QUERIES + 2) * D4];

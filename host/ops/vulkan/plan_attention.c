@@ -12,10 +12,11 @@ uint64_t plan_attention_step_bytes(const struct plan_attention_step *s, uint32_t
 // Few parts leave processors idle, and a head in a workgroup costs 3 us on an H200, so its heads go to these.
 void plan_attention_step(const struct plan *plan, uint32_t heads, uint32_t kv_heads, uint32_t d, uint32_t B,
                          uint32_t seen, struct plan_attention_step *s) {
-  enum { LANES = 256, QUERIES = 8 };
+  enum { LANES = 256, QUERIES = 8, BATCH = 8 };
   const uint32_t group = heads / kv_heads;
   const uint32_t readers = (plan->software ? 2 : 4) * plan->processors; // enough to read a cache at full speed
   s->lanes = min32(plan->lanes, LANES);
+  s->batch = plan->software ? 1 : BATCH; // software compiles unrolled loops slowly
   for (s->queries = min32(group, QUERIES); s->queries > 1; s->queries--)
     if (plan_attention_step_bytes(s, d) <= plan->shared_bytes) break;
   // Spreads the group's heads evenly over its workgroups.

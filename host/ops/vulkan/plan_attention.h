@@ -6,6 +6,7 @@
 // Sizes of attention_step.comp: one token of each sequence against its cache.
 struct plan_attention_step {
   uint32_t lanes, queries; // queries: query heads of a workgroup
+  uint32_t batch;          // loads in flight
   uint32_t across;         // workgroups for one part of the cache and all heads of a sequence
   uint32_t parts;          // most parts of a cache
   uint32_t single;         // workgroups that share a part's heads while parts are few: at most one a processor

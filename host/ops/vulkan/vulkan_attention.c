@@ -97,7 +97,8 @@ static void attention_step(struct recorder *c, const struct attention_call *v, c
   const uint32_t spec[ATTENTION_STEP_SPECS] = {
       [ATTENTION_STEP_SPEC_LANES] = s.lanes,         [ATTENTION_STEP_SPEC_D] = a->d,
       [ATTENTION_STEP_SPEC_QUERIES] = s.queries,     [ATTENTION_STEP_SPEC_ALIGNED] = v->aligned,
-      [ATTENTION_STEP_SPEC_JOINED] = joined != NULL, [ATTENTION_STEP_SPEC_NORM] = norm != NULL};
+      [ATTENTION_STEP_SPEC_JOINED] = joined != NULL, [ATTENTION_STEP_SPEC_NORM] = norm != NULL,
+      [ATTENTION_STEP_SPEC_BATCH] = s.batch};
   struct binding bindings[ATTENTION_STEP_BINDINGS] = {
       [ATTENTION_STEP_PARTS] = vulkan_bind_some(scratch, v->o, parts),
       [ATTENTION_STEP_TABLE] = vulkan_bind_some(table, v->sequences, (uint64_t)v->qkv.rows * table.cols),
