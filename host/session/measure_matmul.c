@@ -11,6 +11,7 @@
 #include <string.h>
 
 enum { MOST_COPIES = 64, DECODED = 64 };    // DECODED: so many rows are a decoding step of a batch; more are a prompt
+static const uint64_t FRESH = 1 << 20;      // random inputs; the others repeat them, since the device idles meanwhile
 static const double MOST_OPERATIONS = 1e12; // most in a recording: a slow GPU's driver may time out
 
 struct measurement {
@@ -62,10 +63,15 @@ static deltaic_status fill(struct measurement *m) {
   deltaic_status status =
       m->weights && m->inputs && narrow ? DELTAIC_OK : fail_memory("a product's inputs", 2 * weights + 6 * inputs);
   for (uint64_t i = 0; i < weights && !status; i++) m->weights[i] = f32_to_bf16(measure_random(&random));
-  for (uint64_t i = 0; i < inputs && !status; i++) {
+  for (uint64_t i = 0; i < inputs && i < FRESH && !status; i++) {
     m->inputs[i] = measure_random(&random);
     narrow[i] = f32_to_f16(m->inputs[i]);
     if (m->x.dtype == DTYPE_F16) m->inputs[i] = f16_to_f32(narrow[i]);
+  }
+  for (uint64_t i = FRESH; i < inputs && !status; i += FRESH) {
+    const uint64_t n = inputs - i < FRESH ? inputs - i : FRESH;
+    memcpy(m->inputs + i, m->inputs, n * sizeof *m->inputs);
+    memcpy(narrow + i, narrow, n * sizeof *narrow);
   }
   for (uint32_t i = 0; i < m->copies && !status; i++)
     status = functions->buffer_write(m->b, m->w[i].buffer, m->w[i].offset, m->weights, weights * sizeof *m->weights);
