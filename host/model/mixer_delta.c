@@ -246,12 +246,12 @@ static struct delta_input_args input_args(const struct delta_spec *s) {
 // operation between them, or another reader of their values, costs speed and changes no result beyond rounding.
 //
 // oplist_value(list, rows, columns) declares a temporary tensor, which one operation writes and later ones read. Every
-// tensor here is f32, but a backend may store a value as f16 where all that read it round it to f16 anyway
-// (lower_values.c): convolved and normed_qkv, which then have padding after each query and key, o and normed.
-// tensor_cols(t, first, count) is a view of columns. What the layer does not have is absent: a zeroed tensor, such as
-// `none`. Operations and probes leave it out. op_probe() shows a tensor to the library's caller, if the caller asked
-// for tensors of this kind, with rows and columns as the caller sees them. call->probed_layer tells the caller which
-// layer it is.
+// value here is recorded as f32. A backend may store it as f16 where the product or rule that reads it in the end
+// rounds to f16 anyway (lower_values.c): normed_qkv and normed, and before them convolved and o, which are then rounded
+// once more. In f16, padding follows each query and key. tensor_cols(t, first, count) is a view of columns. What the
+// layer does not have is absent: a zeroed tensor, such as `none`. Operations and probes leave it out. op_probe() shows
+// a tensor to the library's caller, if the caller asked for tensors of this kind, with rows and columns as the caller
+// sees them. call->probed_layer tells the caller which layer it is.
 //
 //   input       (T, D)            normalized by block.c. One row for each token; sequence after sequence
 //   qkv_in      (T, columns.qkv)  q of H heads; k of H heads, step after step; v of Hv heads, step after step
@@ -275,9 +275,9 @@ static struct delta_input_args input_args(const struct delta_spec *s) {
 //                                 slice), its slot (row of the states); struct sequence in control.h. The rows of all
 //                                 sequences are the T rows; no two sequences have the same slot
 //   state->S                      for each slot: Hv matrices (Dk, Dv)
-//   state->history                for each slot: the last W - 1 rows of qkv_in, the oldest first; none if spec->W is 0
+//   state->history                for each slot: the last W - 1 rows of qkv_in, the oldest first; none if W < 2
 //
-// The session sets both to zero for a new sequence (session/state.c).
+// Both are zero in a new session and after a reset (session.c: all slots; state.c: one).
 //
 // layer_state is const because it has the tensors only. The list changes the memory behind them.
 static void delta_forward(const void *layer_spec, const void *layer_weights, const void *layer_state,

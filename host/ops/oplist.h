@@ -62,7 +62,8 @@ void oplist_free(struct oplist *l) INSIDE(oplist_free);   // accepts a zeroed li
 
 void oplist_scope_begin(struct oplist *l);
 void oplist_scope_end(struct oplist *l);
-// A new value of the open scope: (rows, cols) of f32, or of f16 if every reader rounds it to f16 anyway.
+// A new value of the open scope: (rows, cols) of f32, or of f16 where the product or rule that reads it in the end rounds
+// to f16 anyway.
 struct tensor oplist_value(struct oplist *l, uint32_t rows, uint32_t cols) INSIDE(oplist_value);
 // The value t is stored at `at`. Inputs whose memory t takes over are stored there too.
 void oplist_bind(struct oplist *l, struct tensor t, struct tensor at);

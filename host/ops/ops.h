@@ -130,7 +130,7 @@ struct delta_inputs {
 // mask (T, Hv*r*r), or one row for every token when fixed_mask. It holds M when nonneg is GIVEN, else the logits of
 // hh_mask(). r <= HH_MOST divides Dk.
 // qkv and o may both be f16, but only if the rule runs by chunks on cooperative matrices. Then zeros follow every q and
-// k, up to a multiple of 16 elements (key_pitch).
+// k, up to a multiple of 16 elements (key_pitch). For single tokens o alone may be f16, if delta_step writes it.
 struct delta_args {
   uint32_t H, Hv, Dk, Dv, n;
   uint32_t r; // 0 means 1
