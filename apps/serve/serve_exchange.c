@@ -26,6 +26,10 @@ struct exchange { // a request and its answer
   struct MHD_Connection *connection;
   struct job job;
 
+  // Of a request for a state: libmicrohttpd keeps both texts as long as the request.
+  const char *method, *id;
+  struct reply reply;
+
   // Of a request for texts.
   struct call *call;
   struct problem problem; // why it is refused
@@ -232,6 +236,39 @@ static enum MHD_Result begin_call(struct http *http, struct MHD_Connection *conn
   return answer_call(http, connection, x);
 }
 
+// ---------------------------------------------------------------- states
+
+static void states_later(void *user, bool ending) {
+  struct exchange *x = user;
+  struct problem problem = {0};
+  if (ending) {
+    problem_set(&problem, 503, "", "", "the server is ending");
+    x->reply = reply_refuse(&problem);
+  } else if (!strcmp(x->method, "GET") && client_left(x->visitor->socket)) {
+    x->left = true; // what changes a state is done, whether its client waits or not
+    metrics_add(&x->http->server->metrics, METRIC_CANCELLED, 1);
+  } else {
+    x->reply = states_answer(x->http->server, x->method, x->id, &x->body);
+  }
+  MHD_resume_connection(x->connection);
+}
+
+// The store may take long to answer, a state may take long to copy, and the batcher checks one that is put.
+static enum MHD_Result begin_state(struct exchange *x, const char *method, const char *id) {
+  x->prepared = true;
+  x->method = method;
+  x->id = id;
+  work_later(x, states_later);
+  return MHD_YES;
+}
+
+static enum MHD_Result answer_state(struct http *http, struct MHD_Connection *connection, struct exchange *x) {
+  const struct reply reply = x->reply;
+  if (x->left) return MHD_NO;
+  x->reply = (struct reply){0};
+  return queue(http, connection, x, reply);
+}
+
 // ---------------------------------------------------------------- requests
 
 static const char *header(struct MHD_Connection *connection, const char *name) {
@@ -322,7 +359,7 @@ static enum MHD_Result dispatch(struct http *http, struct MHD_Connection *connec
   case ROUTE_METRICS: return queue(http, connection, x, about_metrics(http));
   case ROUTE_PAGE: return queue(http, connection, x, about_page());
   case ROUTE_MODELS: return queue(http, connection, x, about_models(http, rest));
-  case ROUTE_STATES: return queue(http, connection, x, states_answer(http->server, method, rest, &x->body));
+  case ROUTE_STATES: return begin_state(x, method, rest);
   default: return begin_call(http, connection, x);
   }
 }
@@ -341,7 +378,8 @@ enum MHD_Result exchange_answer(void *user, struct MHD_Connection *connection, c
     x->http = http;
     return begin(http, connection, x, url, method);
   }
-  if (x->prepared) return answer_call(http, connection, x);
+  if (x->prepared)
+    return x->route == ROUTE_STATES ? answer_state(http, connection, x) : answer_call(http, connection, x);
   if (!*body_bytes) return dispatch(http, connection, x, url, method);
   enum MHD_Result result = receive(http, x, body, *body_bytes);
   *body_bytes = 0;
@@ -365,6 +403,7 @@ void exchange_end(void *user, struct MHD_Connection *connection, void **state, e
     x->visitor->answered = 0;
   }
   free(x->body.data);
+  free(x->reply.body);
   working_give(http->server, &x->taken);
   free(x);
   *state = NULL;

@@ -372,12 +372,15 @@ async def down(folder, n):
         await asyncio.sleep(0.01)
     redis.child.send_signal(signal.SIGSTOP)
     ask = {"prompt": " Then", "max_tokens": 2, "previous_response_id": turn.id}
+    path = f"/v1/states/{turn.id}"
+    gets = [asyncio.create_task(fetch(replica.port, "GET", path)) for _ in range(n["turns"])]
     turns = [asyncio.create_task(stream(replica.port, ask)) for _ in range(n["turns"])]
     answers = await asyncio.gather(*streams)
     gap = max(b - a for answer in answers for a, b in zip(answer.times, answer.times[1:]))
     check(gap < timeout / 2, f"a stream waited {gap:.1f} s beside a store that hangs")
     refused = await asyncio.gather(*turns, return_exceptions=True)
     check(all(isinstance(r, Refused) for r in refused), f"turns without the store: {refused}")
+    check({status for status, _ in await asyncio.gather(*gets)} == {404}, "a store that hangs has sent a state")
     check("does not answer" in replica.tail(), "the log does not tell that the store hangs")
     redis.child.send_signal(signal.SIGCONT)
     for _ in range(100):
@@ -387,6 +390,12 @@ async def down(folder, n):
         except Refused:
             await asyncio.sleep(0.2)
     check(again.cached >= 8, "the turn was not found when the store answered again")
+    status, state = await fetch(replica.port, "GET", path)
+    check(status == 200, f"GET of a state: {status}")
+    status, text = await fetch(replica.port, "PUT", "/v1/states/put_back", state)
+    check(status == 200, f"PUT of a state: {status}, {text}")
+    again = await stream(replica.port, {**ask, "previous_response_id": "put_back"})
+    check(again.cached >= 8, "the state that was put back was not used")
     print(f"the longest wait of {n['streams']} streams: {1e3 * gap:.0f} ms")
 
 
