@@ -3,8 +3,6 @@
 #include "serve_http.h"
 #include "serve_route.h"
 
-#include <netdb.h>
-#include <netinet/in.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -275,36 +273,6 @@ static const char *header(struct MHD_Connection *connection, const char *name) {
   return MHD_lookup_connection_value(connection, MHD_HEADER_KIND, name);
 }
 
-// Whether the Host of a request is an address, localhost, or what --host says. Any other name is somebody's who can let
-// it point to this machine.
-static bool is_own_name(const struct http *http, const char *host) {
-  const char *const names[] = {"localhost", http->server->options.host};
-  const size_t length = strcspn(host, ":");
-  for (int i = 0; i < 2; i++)
-    if (strlen(names[i]) == length && !strncmp(host, names[i], length)) return true;
-  return host[0] == '[' || (length && strspn(host, "0123456789.") == length);
-}
-
-// A browser's page of another origin may not use the server of whoever looks at it. Keys keep such pages out too.
-static bool foreign(const struct http *http, struct MHD_Connection *connection) {
-  const char *origin = header(connection, "Origin"), *host = header(connection, "Host");
-  if (!origin) return false;
-  const char *name = strstr(origin, "://");
-  return !name || !host || strcmp(name + 3, host) != 0 || (!http->keys.count && !is_own_name(http, host));
-}
-
-static uint64_t address_hash(struct MHD_Connection *connection) {
-  const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
-  char host[NI_MAXHOST] = "";
-  if (info)
-    getnameinfo(info->client_addr,
-                info->client_addr->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in),
-                host, sizeof host, NULL, 0, NI_NUMERICHOST);
-  uint64_t hash = 14695981039346656037u;
-  for (const char *c = host; *c; ++c) hash = (hash ^ (uint8_t)*c) * 1099511628211u;
-  return hash | (uint64_t)1 << 63;
-}
-
 // Of a body. A state may be larger than what texts need; nothing may be larger than the memory for requests.
 static size_t most_bytes(const struct http *http, const struct exchange *x) {
   const size_t most = (size_t)http->server->options.body_kib << 10;
@@ -325,12 +293,12 @@ static enum MHD_Result begin(struct http *http, struct MHD_Connection *connectio
   if (crowded) return refuse(http, connection, x, 503, "there are too many connections");
   if (x->route == ROUTE_NONE) return refuse(http, connection, x, 404, "there is no %.10s %.100s", method, url);
   if (!method_right) return refuse(http, connection, x, 405, "%.100s does not take %.10s", url, method);
-  if (foreign(http, connection)) return refuse(http, connection, x, 403, "a page of another origin may not ask");
+  if (origin_foreign(http, connection)) return refuse(http, connection, x, 403, "a page of another origin may not ask");
   const bool open = x->route == ROUTE_HEALTH || x->route == ROUTE_PAGE;
   const size_t key = http->keys.count ? keys_find(&http->keys, header(connection, "Authorization")) : 0;
   if (http->keys.count && !key && !open)
     return refuse(http, connection, x, 401, "the Authorization header shows no key of this server");
-  x->client = key ? key : address_hash(connection);
+  x->client = key ? key : origin_hash(connection);
   if (length && strtoull(length, NULL, 10) > most_bytes(http, x))
     return refuse(http, connection, x, 413, "the body has more than %zu bytes", most_bytes(http, x));
   return MHD_YES;

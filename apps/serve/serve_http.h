@@ -30,6 +30,10 @@ enum MHD_Result exchange_answer(void *user, struct MHD_Connection *connection, c
                                 const char *version, const char *body, size_t *body_bytes, void **state);
 void exchange_end(void *user, struct MHD_Connection *connection, void **state, enum MHD_RequestTerminationCode code);
 
+// Where a request comes from: serve_origin.c.
+bool origin_foreign(const struct http *http, struct MHD_Connection *connection); // a page of another origin asks
+uint64_t origin_hash(struct MHD_Connection *connection);                         // of the client's address
+
 // Answers about the server: serve_about.c. name: of a model, or NULL.
 struct reply about_health(void);
 struct reply about_metrics(struct http *http);
