@@ -50,7 +50,13 @@ const struct check_case check_cases[] = {
     {CHECK_EXPERTS, DTYPE_BF16, .B = 1, .T = 200},
     {CHECK_EXPERTS, DTYPE_Q4_K, .B = 1, .T = 200},
     {CHECK_EXPERTS, DTYPE_Q4_K, .B = 1, .T = 1},
+    {CHECK_EXPERTS, DTYPE_F16, .B = 1, .T = 1},
+    {CHECK_EXPERTS, DTYPE_F16, .B = 1, .T = 200},
+    {CHECK_EXPERTS, DTYPE_Q6_K, .B = 1, .T = 1},
+    {CHECK_EXPERTS, DTYPE_Q6_K, .B = 1, .T = 200},
     {CHECK_DELTA, DTYPE_Q4_K, .B = 1, .T = 1, .n = 1, .r = 1, .Dk = 64},
+    {CHECK_DELTA, DTYPE_F16, .B = 1, .T = 1, .n = 1, .r = 1, .Dk = 64},
+    {CHECK_DELTA, DTYPE_Q8_0, .B = 1, .T = 1, .n = 1, .r = 1, .Dk = 64},
     {CHECK_TOKENS, DTYPE_F32, .B = 3, .T = 5, .V = MOST_V}, // sampled in parts
 };
 const uint32_t check_case_count = sizeof check_cases / sizeof *check_cases;

@@ -27,7 +27,7 @@ static void a_whole_device_is_all_right(deltaic_device *device) {
   const deltaic_status status = deltaic_device_check(device, see, &s);
   assert_int_equal(status, s.stop_at ? DELTAIC_CANCELLED : DELTAIC_OK);
   assert_string_equal(s.wrong, "");
-  assert_int_equal(s.count, s.stop_at ? s.stop_at : 49);
+  assert_int_equal(s.count, s.stop_at ? s.stop_at : 55);
   assert_int_equal(deltaic_device_check(device, NULL, NULL), DELTAIC_INVALID_ARGUMENT);
   assert_int_equal(deltaic_device_check(NULL, see, &s), DELTAIC_INVALID_ARGUMENT);
 }
