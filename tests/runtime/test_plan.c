@@ -312,6 +312,7 @@ static void attention_takes_the_shared_memory_that_the_plan_says(void **state) {
           assert_in_range(s.lanes, 1, caps_usable[i]->max_invocations);
           assert_true(s.queries * s.across >= 4 * groups[g] && s.across % 4 == 0);
           assert_in_range(s.parts, 1, s.lanes);
+          assert_int_equal(s.batch, p.software ? 1 : 8);
           assert_true(s.parts == 1 || (s.parts - 1) * s.across * B < (p.software ? 2 : 4) * p.processors);
           assert_true(s.single <= s.lanes && s.single <= s.queries * s.parts &&
                       s.single * s.across * B <= p.processors);
