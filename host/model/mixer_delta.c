@@ -245,22 +245,20 @@ static struct delta_input_args input_args(const struct delta_spec *s) {
 // The Vulkan backend may run neighbouring operations as one kernel (match.h has the patterns, lower.c the rules). An
 // operation between them, or another reader of their values, costs speed and changes no result beyond rounding.
 //
-// oplist_value(list, rows, columns) declares a temporary tensor, which one operation writes and later ones read. Every
-// value here is recorded as f32. A backend may store it as f16 where the product or rule that reads it in the end
-// rounds to f16 anyway (lower_values.c): normed_qkv and normed, and before them convolved and o, which are then rounded
-// once more. In f16, padding follows each query and key. tensor_cols(t, first, count) is a view of columns. What the
-// layer does not have is absent: a zeroed tensor, such as `none`. Operations and probes leave it out. op_probe() shows
-// a tensor to the library's caller, if the caller asked for tensors of this kind, with rows and columns as the caller
-// sees them. call->probed_layer tells the caller which layer it is.
+// oplist_value(list, rows, columns) declares a temporary tensor, which one operation writes and later ones read. Its
+// values are f32. A backend may store them as f16 if the product or rule that finally reads them rounds to f16 anyway
+// (lower_values.c): normed_qkv and normed, and convolved and o, which become these. Then padding follows each query and
+// key. tensor_cols(t, first, count) is a view of columns. What the layer does not have is absent: a zeroed tensor, such
+// as `none`, which operations and probes leave out. op_probe() shows a tensor to the library's caller, if the caller
+// asked for this kind, with rows and columns as the caller sees them. call->probed_layer tells the caller which layer
+// it is.
 //
 //   input       (T, D)            normalized by block.c. One row for each token; sequence after sequence
 //   qkv_in      (T, columns.qkv)  q of H heads; k of H heads, step after step; v of Hv heads, step after step
 //   gate        (T, Hv * Dv)      input of the output gate's SiLU
-//   beta_decay  (T, n * Hv + Hv)  inputs of beta's sigmoid, then of the decay's softplus. What the layer does not have
-//                                 takes no columns
-//   mask        (T, Hv * r * r)   Head-in-Head's; absent if r = 1. For each head r rows of r columns. If computed from
-//                                 the input: logits of each token's mask. If fixed: the mask M itself, in one row that
-//                                 is used for every token
+//   beta_decay  (T, n * Hv + Hv)  inputs of beta's sigmoid, then of the decay's softplus; no columns for what is absent
+//   mask        (T, Hv * r * r)   Head-in-Head's; absent if r = 1. For each head r rows of r columns: the logits of each
+//                                 token's mask, or, if it is fixed, M itself, in one row for all tokens
 //   convolved   (T, columns.qkv)  qkv_in after convolution; v, and q and k if spec->activation is SiLU, also after SiLU
 //   normed_qkv  (T, columns.qkv)  convolved; q and k after their other activation, if any, and their norm
 //   beta        (T, n * Hv)       step after step, Hv each: column step * Hv + head, from 0
@@ -271,15 +269,13 @@ static struct delta_input_args input_args(const struct delta_spec *s) {
 //
 // A call is one slice. A long prompt takes several, each from the states that the one before it left.
 //
-//   call->sequences (B, 4)        for each sequence: its first row and number of rows, its position (tokens before this
-//                                 slice), its slot (row of the states); struct sequence in control.h. The rows of all
-//                                 sequences are the T rows; no two sequences have the same slot
+//   call->sequences (B, 4)        struct sequence (control.h): first row, number of rows, position (tokens before this
+//                                 slice), slot (row of the states). Together they have all T rows; no slot occurs twice
 //   state->S                      for each slot: Hv matrices (Dk, Dv)
 //   state->history                for each slot: the last W - 1 rows of qkv_in, the oldest first; none if W < 2
 //
-// Both are zero in a new session and after a reset (session.c: all slots; state.c: one).
-//
-// layer_state is const because it has the tensors only. The list changes the memory behind them.
+// Both are zero in a new session and after a reset (session.c: all slots; state.c: one). layer_state is const because it
+// has the tensors only. The list changes the memory behind them.
 static void delta_forward(const void *layer_spec, const void *layer_weights, const void *layer_state,
                           const struct call *call, struct tensor output, struct tensor input) {
   const struct delta_spec *spec = layer_spec;
