@@ -142,6 +142,9 @@ def in_place():
         check(s.ask("PUT", "/v1/states/" + last["state"], other)[0] == 200, "PUT replaces a state")
         replaced, resident, _ = moved(s, lambda: s.complete([7, 8, 9], **{**body, "previous_response_id": last["state"]}))
         check(resident == 0 and replaced["logprobs"] == second["logprobs"], f"{model}: a state that was replaced is in place")
+        gone = s.complete([4], max_tokens=1, **greedy)["state"]
+        check(s.ask("DELETE", "/v1/states/" + gone)[0] == 200, "DELETE of a state that is in its slot")
+        s.post("/v1/completions", prompt=[5], max_tokens=1, previous_response_id=gone, status=404)
         s.end()
 
     # A state that has left the host's memory is found in its slot, and its tokens count as cached.
