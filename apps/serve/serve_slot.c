@@ -27,7 +27,8 @@ void fail_texts(struct batch *b, struct task *const *tasks, size_t n, deltaic_st
 
 // ---------------------------------------------------------------- states
 
-// Whether this is the state that the text goes on from. A text that waited for another's prompt goes on from that.
+// Whether this is the state that the text continues. A text that waited for another one's prompt continues that one's
+// state instead.
 static bool is_resident(const struct resident *r, const struct task *t) {
   return t->base_count && (!t->state || t->cached == t->base_count) && *r->key && !strcmp(r->key, t->base_key);
 }
@@ -60,8 +61,8 @@ static struct blob *save(struct batch *b, struct task *t, uint32_t slot) {
   return blob;
 }
 
-// Saves the slot's state and keeps it for a later text, which finds it in the slot too if that is free until then.
-// asked: it is the state behind the question.
+// Saves the slot's state for later texts. It stays in the slot as well, until another text takes the slot. asked: it is
+// the state behind the question.
 static bool keep(struct batch *b, struct task *t, uint32_t slot, bool asked) {
   struct blob *state = save(b, t, slot);
   struct resident *r = &b->residents[slot];
@@ -74,8 +75,8 @@ static bool keep(struct batch *b, struct task *t, uint32_t slot, bool asked) {
   return true;
 }
 
-// The text moves on from its state behind the question. A copy stays in a free slot and is saved when the text ends, so
-// that its first token does not wait; or it is saved now.
+// Keeps the state behind the question, which the text changes from now on. Saving takes long, so a copy waits in a free
+// slot until the text ends. If no slot is free, the state is saved now.
 static void mark(struct batch *b, struct task *t) {
   const uint32_t slot = (uint32_t)t->slot, aside = slot_free(b, NULL);
   if (aside < b->slots && !b->residents[aside].holder) {
@@ -90,7 +91,7 @@ static void mark(struct batch *b, struct task *t) {
   b->residents[slot] = (struct resident){0};
 }
 
-// Saves the state that a text holds in a slot.
+// Saves the state that waits in the slot for its text to end, if there is one.
 static void settle(struct batch *b, uint32_t slot) {
   struct task *t = b->residents[slot].holder;
   if (!t) return;
@@ -98,7 +99,7 @@ static void settle(struct batch *b, uint32_t slot) {
   t->marked = keep(b, t, slot, true);
 }
 
-// The tokens of the state that the slot has from now on: the text's, or none.
+// Gives the slot the state that the text continues. Returns how many tokens the state has read; 0: there is none.
 static size_t load(struct batch *b, uint32_t slot, struct task *t) {
   struct metrics *m = &b->server->metrics;
   const bool there = is_resident(&b->residents[slot], t);

@@ -23,7 +23,7 @@ struct lowering {
   const struct oplist *l;
   uint32_t i;              // the next operation
   struct norm_ahead ahead; // what the last product has prepared for the next norm
-  uint32_t left;           // one more than the index of the norm that was left to its readers; 0: none
+  uint32_t left;           // one more than the index of the norm that its readers compute; 0: none
 };
 
 // ---------------------------------------------------------------- products and the operations around them
@@ -40,8 +40,8 @@ static bool reads(const struct op *op, struct tensor t) {
   return false;
 }
 
-// Whether norm i is left to its readers: several products of one token, whose kernels can compute it. What it norms
-// must live as long as they do.
+// Whether norm i gets no kernel, because all its readers are products of one token that can compute it. Its input must
+// live as long as they need it.
 static bool is_left_to_readers(const struct lowering *w, uint32_t i) {
   const struct oplist *l = w->l;
   const struct norm *n = &l->ops[i].norm;
@@ -60,7 +60,7 @@ static bool is_left_to_readers(const struct lowering *w, uint32_t i) {
   return true;
 }
 
-// The input t, which is at `at`: itself, or what it is the norm of, if the norm was left to its readers.
+// A product's input t, in memory at `at`. If t's norm got no kernel, the input is what is normed, and its weights.
 static struct linear_input input_of(struct lowering *w, struct tensor t, struct tensor at) {
   if (!w->left || !same_value(t, w->l->ops[w->left - 1].norm.y)) return (struct linear_input){.x = at};
   struct linear_input in = norm_input(w, w->left - 1);
