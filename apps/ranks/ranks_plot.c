@@ -109,7 +109,7 @@ static int plot_utilization(const struct measured *m, size_t count, const char *
 static int plot_spectrum(const struct measured *m, size_t count, const char *folder) {
   struct series series[RANK_CHECKPOINTS];
   double edges[RANK_BINS];
-  char names[RANK_CHECKPOINTS][96];
+  char names[RANK_CHECKPOINTS][128];
   for (int i = 0; i < RANK_BINS; ++i) edges[i] = SPECTRUM_LEAST + i * -SPECTRUM_LEAST / RANK_BINS;
   for (size_t i = 0; i < count; ++i) {
     snprintf(names[i], sizeof names[i], "%s (%s below -6)", m[i].name, text_percent(m[i].zeros).text);
