@@ -66,6 +66,7 @@ struct task {
   bool score; // tokens of the prompt get notes
   deltaic_sampling sampling;
   uint32_t most, made;
+  uint32_t thought_tokens; // of `made`: the thinking, with the marks around it
   int slot;        // -1: none
   int aside;       // a slot that has its state behind the question until that is saved; -1: none
   enum ending due; // its last token is drawn; the state is still to be saved
@@ -134,7 +135,7 @@ bool task_add_span(struct task *task, size_t end, bool drawn); // false: no memo
 // Wakes the connection if it is suspended; under the lock.
 void call_wake(struct call *call);
 
-// Text of a task: serve_voice.c. Under the lock. A status that is not DELTAIC_OK ends the task.
+// Text of a task: serve_voice.c. Under the lock; the token is among those of `made`. A status that is not DELTAIC_OK ends the task.
 deltaic_status voice_token(struct task *task, int32_t token);
 deltaic_status voice_finish(struct task *task);
 bool voice_stopped(const struct task *task);

@@ -43,20 +43,26 @@ const char *reply_finish(enum ending ending) {
 
 // ---------------------------------------------------------------- figures
 
-static int64_t made(const struct call *call) {
-  int64_t sum = 0;
+static json_int_t made(const struct call *call) {
+  json_int_t sum = 0;
   for (size_t i = 0; i < call->task_count; ++i) sum += call->tasks[i].made;
+  return sum;
+}
+
+static json_int_t thought(const struct call *call) {
+  json_int_t sum = 0;
+  for (size_t i = 0; i < call->task_count; ++i) sum += call->tasks[i].thought_tokens;
   return sum;
 }
 
 json_t *reply_usage(const struct call *call) {
   const json_int_t in = (json_int_t)call->prompt_tokens, out = made(call), cached = (json_int_t)call->cached_tokens;
-  if (call->request.api == API_RESPONSES)
-    return json_pack("{s:I, s:{s:I}, s:I, s:{s:i}, s:I}", "input_tokens", in, "input_tokens_details", "cached_tokens",
-                     cached, "output_tokens", out, "output_tokens_details", "reasoning_tokens", 0, "total_tokens",
-                     in + out);
-  return json_pack("{s:I, s:I, s:I, s:{s:I}}", "prompt_tokens", in, "completion_tokens", out, "total_tokens", in + out,
-                   "prompt_tokens_details", "cached_tokens", cached);
+  const bool response = call->request.api == API_RESPONSES;
+  return json_pack("{s:I, s:{s:I}, s:I, s:{s:I}, s:I}", response ? "input_tokens" : "prompt_tokens", in,
+                   response ? "input_tokens_details" : "prompt_tokens_details", "cached_tokens", cached,
+                   response ? "output_tokens" : "completion_tokens", out,
+                   response ? "output_tokens_details" : "completion_tokens_details", "reasoning_tokens", thought(call),
+                   "total_tokens", in + out);
 }
 
 json_t *reply_timings(const struct task *t) {

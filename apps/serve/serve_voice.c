@@ -73,8 +73,11 @@ deltaic_status voice_start(struct task *t, const char *opening) {
 deltaic_status voice_token(struct task *t, int32_t token) {
   const char *text;
   size_t bytes;
+  const bool thinking = t->phase == VOICE_THINKING;
   deltaic_status status = deltaic_decoder_push(t->decoder, token, &text, &bytes);
-  return status ? status : say(t, text, bytes);
+  if (!status) status = say(t, text, bytes);
+  if (thinking || t->phase == VOICE_THINKING) t->thought_tokens = t->made; // it is the answer's beginning
+  return status;
 }
 
 deltaic_status voice_finish(struct task *t) {

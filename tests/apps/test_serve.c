@@ -1,5 +1,5 @@
 // Parts of `deltaic serve` by themselves: the store in memory, turns as bytes, requests, keys, clients
-// that leave.
+// that leave, tokens of the thinking.
 #include "serve_keys.h"
 #include "serve_slots.h"
 
@@ -430,6 +430,47 @@ static void a_text_whose_last_token_is_drawn_outlives_its_client(void **state) {
   call_drop(call);
 }
 
+// ---------------------------------------------------------------- thinking
+
+static uint32_t say(struct task *t, const deltaic_tokenizer *tokenizer, const char *text) {
+  int32_t ids[64];
+  size_t n = 0;
+  assert_int_equal(deltaic_tokenizer_encode(tokenizer, text, strlen(text), false, ids, 64, &n), DELTAIC_OK);
+  for (size_t i = 0; i < n; ++i) {
+    ++t->made;
+    assert_int_equal(voice_token(t, ids[i]), DELTAIC_OK);
+  }
+  return (uint32_t)n;
+}
+
+static void tokens_of_the_thinking_are_counted(void **state) {
+  static const struct {
+    const char *opening, *thought, *answer;
+  } cases[] = {{"<think>\n", "so\n</think>", "\n\nNo."}, {"", "<think>\nso\n</think>", "\n\nNo."},
+               {"", "", "No <think> here"},              {"<think>\n\n</think>\n\n", "", "No."},
+               {"<think>\n", "so on", ""},              {"", " \n<think>so </thin", ""}};
+  deltaic_tokenizer *tokenizer;
+  assert_int_equal(deltaic_tokenizer_open(MODELS_DIR "/novelist", &tokenizer), DELTAIC_OK);
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
+    struct task t = {.chat = true, .may_think = true};
+    assert_int_equal(deltaic_decoder_create(tokenizer, true, &t.decoder), DELTAIC_OK);
+    assert_int_equal(deltaic_stops_create(NULL, 0, &t.stops), DELTAIC_OK);
+    assert_int_equal(voice_start(&t, cases[i].opening), DELTAIC_OK);
+    const uint32_t thought = say(&t, tokenizer, cases[i].thought);
+    say(&t, tokenizer, cases[i].answer);
+    assert_int_equal(t.thought_tokens, thought);
+    assert_int_equal(voice_finish(&t), DELTAIC_OK);
+    deltaic_decoder_free(t.decoder);
+    deltaic_stops_free(t.stops);
+    deltaic_stops_free(t.thought);
+    free(t.begin.data);
+    free(t.all.data);
+    free(t.text.data);
+    free(t.thinking.data);
+  }
+  deltaic_tokenizer_close(tokenizer);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(the_least_recently_used_leave_first),
@@ -447,6 +488,7 @@ int main(void) {
       cmocka_unit_test(problems_are_text),
       cmocka_unit_test(keys_are_whole_lines),
       cmocka_unit_test(a_text_whose_last_token_is_drawn_outlives_its_client),
+      cmocka_unit_test(tokens_of_the_thinking_are_counted),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
