@@ -74,6 +74,7 @@ err_has 'the training goes on without the state after step 2$'
 [ ! -e "$dir/narrow.state" ] && [ -s "$dir/narrow/model.safetensors" ] || complain "$last: a state, or no checkpoint"
 
 # ---- Ctrl-C saves the state, from which the rest gives the same bits
+: >"$dir/err"
 set -m
 "$program" tune "$tiny" "$dir/stopped" "${steps[@]}" --steps 4000 --every 1 >"$dir/out" 2>"$dir/err" &
 set +m

@@ -16,12 +16,18 @@ cmp "$folder/text" "$folder/expected"
 if [[ $example == *frames ]]; then
   grep -E '^[0-9]+ frames, 40 tokens; of 16.7 ms a frame took [0-9.]+ \(median\), the longest [0-9.]+$' "$folder/report"
   (($(wc -c <"$folder/frame.ppm") == 15 + 320 * 180 * 3))
-  "$example" "$model" "$prompt" 1000000 >"$folder/text" 2>"$folder/report" &
-  until (($(wc -w <"$folder/text") > 3)); do kill -0 $! && sleep 0.1; done
+  # A new file: words in it show that this run generates, and so that it has its handler for SIGINT.
+  : >"$folder/long"
+  "$example" "$model" "$prompt" 1000000 >"$folder/long" 2>"$folder/report" &
+  until (($(wc -w <"$folder/long") > 3)); do
+    kill -0 $! || { cat "$folder/report" && exit 1; }
+    sleep 0.1
+  done
   kill -INT $!
   code=0
   wait $! || code=$?
-  ((code == 130)) && grep -E '^[0-9]+ frames, [0-9]+ tokens;' "$folder/report"
+  ((code == 130))
+  grep -E '^[0-9]+ frames, [0-9]+ tokens;' "$folder/report"
 fi
 if "$example" no/such/model a >"$folder/text" 2>"$folder/report"; then exit 1; fi
 [[ ! -s $folder/text ]] && grep -x "${example##*/example_}: no/such/model: no such file or folder" "$folder/report"
