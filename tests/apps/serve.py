@@ -325,7 +325,7 @@ def cancelled():
     c.close()
     s.wait_metric("slots_busy", 0)
     check(s.metric("prompt_tokens_total") < 200000, "the prompt was read to its end")
-    check(s.metric("requests_cancelled_total") == 6, "cancelled requests are counted")
+    s.wait_metric("requests_cancelled_total", 6)  # counted a moment after the slot is free
     s.end()
 
     # SIGTERM: what ends within --drain ends, and the rest is cut and kept.
