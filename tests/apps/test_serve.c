@@ -446,9 +446,13 @@ static uint32_t say(struct task *t, const deltaic_tokenizer *tokenizer, const ch
 static void tokens_of_the_thinking_are_counted(void **state) {
   static const struct {
     const char *opening, *thought, *answer;
-  } cases[] = {{"<think>\n", "so\n</think>", "\n\nNo."}, {"", "<think>\nso\n</think>", "\n\nNo."},
-               {"", "", "No <think> here"},              {"<think>\n\n</think>\n\n", "", "No."},
-               {"<think>\n", "so on", ""},              {"", " \n<think>so </thin", ""}};
+  } cases[] = {{"<think>\n", "so\n</think>", "\n\nNo."},
+               {"", "<think>\nso\n</think>", "\n\nNo."},
+               {"", "", "No <think> here"},
+               {"<think>\n\n</think>\n\n", "", "No."},
+               {"<think>\n", "so on", ""},
+               {"", " \n<think>so </thin", ""},
+               {"", "<think>", ""}};
   deltaic_tokenizer *tokenizer;
   assert_int_equal(deltaic_tokenizer_open(MODELS_DIR "/novelist", &tokenizer), DELTAIC_OK);
   for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
