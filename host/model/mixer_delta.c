@@ -10,7 +10,8 @@
 // value heads of Dv, n householder steps per token, r blocks of a head with a mask between them, W taps of convolution.
 //
 // All projections of the input are one matrix, for a single product. Its rows are q, k, v, padding, gate, padding, mask
-// logits, padding, beta, decay. The padding makes each part's columns start where a descriptor may start.
+// logits, padding, beta, decay. The padding makes the columns after it start where a descriptor may start. The decay
+// needs none: op_delta_inputs reads beta and the decay as one view.
 #include "mixer_delta.h"
 
 #include "mixer.h"
@@ -48,19 +49,19 @@ struct delta_columns {
 };
 
 static struct delta_columns columns_of(const struct delta_spec *s) {
-  struct delta_columns z;
-  z.key = s->H * s->Dk;
-  z.value = s->Hv * s->Dv;
-  z.step_keys = s->n * z.key;
-  z.step_values = s->n * z.value;
-  z.qkv = z.key + z.step_keys + z.step_values;
-  z.gate = s->output_gate ? z.value : 0;
-  z.masks = s->r > 1 ? s->Hv * s->r * s->r : 0;
-  z.mask_logits = s->mask_input ? z.masks : 0;
-  z.beta = s->has_beta ? s->n * s->Hv : 0;
-  z.decay = s->gated ? s->Hv : 0;
-  z.beta_decay = z.beta + z.decay;
-  return z;
+  struct delta_columns columns;
+  columns.key = s->H * s->Dk;
+  columns.value = s->Hv * s->Dv;
+  columns.step_keys = s->n * columns.key;
+  columns.step_values = s->n * columns.value;
+  columns.qkv = columns.key + columns.step_keys + columns.step_values;
+  columns.gate = s->output_gate ? columns.value : 0;
+  columns.masks = s->r > 1 ? s->Hv * s->r * s->r : 0;
+  columns.mask_logits = s->mask_input ? columns.masks : 0;
+  columns.beta = s->has_beta ? s->n * s->Hv : 0;
+  columns.decay = s->gated ? s->Hv : 0;
+  columns.beta_decay = columns.beta + columns.decay;
+  return columns;
 }
 
 static uint32_t conv_width(const struct delta_spec *s) { return s->W ? s->W : 1; }
@@ -71,19 +72,19 @@ static void ones_row(const void *context, uint32_t row, uint32_t cols, float *ou
   for (uint32_t i = 0; i < cols; i++) out[i] = 1.0f;
 }
 
-static void bind_conv(const struct delta_spec *s, const struct delta_columns *z, uint32_t layer, struct weights *w,
-                      struct delta_weights *d) {
+static void bind_conv(const struct delta_spec *s, const struct delta_columns *columns, uint32_t layer,
+                      struct weights *w, struct delta_weights *d) {
   if (!s->W) {
-    weights_rows(w, &d->conv, 1, z->qkv, ones_row, "", 0);
+    weights_rows(w, &d->conv, 1, columns->qkv, ones_row, "", 0);
     return;
   }
-  struct weight_part kernels[1 + 2 * DELTA_STEPS] = {weights_part(w, layer, ROLE_Q_CONV, z->key, s->W)};
+  struct weight_part kernels[1 + 2 * DELTA_STEPS] = {weights_part(w, layer, ROLE_Q_CONV, columns->key, s->W)};
   int count = 1;
-  count += weights_list(w, layer, ROLE_K_CONV, s->n, z->key, s->W, kernels + count);
-  count += weights_list(w, layer, ROLE_V_CONV, s->n, z->value, s->W, kernels + count);
+  count += weights_list(w, layer, ROLE_K_CONV, s->n, columns->key, s->W, kernels + count);
+  count += weights_list(w, layer, ROLE_V_CONV, s->n, columns->value, s->W, kernels + count);
   weights_transposed(w, &d->conv, s->W, kernels, count);
   static const enum role biases[3] = {ROLE_Q_CONV_BIAS, ROLE_K_CONV_BIAS, ROLE_V_CONV_BIAS};
-  const uint32_t channels[3] = {z->key, z->step_keys, z->step_values};
+  const uint32_t channels[3] = {columns->key, columns->step_keys, columns->step_values};
   struct weight_part bias[3];
   bool any = false;
   for (int p = 0; p < 3; p++) any |= weights_has(w, layer, biases[p]);
@@ -142,18 +143,18 @@ static void mask_bias_back(const void *context, uint32_t cols, const float *d, w
 }
 
 // Binds a fixed mask, or the bias of the projection that computes masks.
-static void bind_mask(const struct delta_spec *s, const struct delta_columns *z, uint32_t layer, struct weights *w,
-                      struct delta_weights *d) {
+static void bind_mask(const struct delta_spec *s, const struct delta_columns *columns, uint32_t layer,
+                      struct weights *w, struct delta_weights *d) {
   if (s->mask_input && !weights_has(w, layer, ROLE_MASK_BIAS)) return;
-  const struct weight_part source = s->mask_input ? weights_part(w, layer, ROLE_MASK_BIAS, z->masks, 0)
+  const struct weight_part source = s->mask_input ? weights_part(w, layer, ROLE_MASK_BIAS, columns->masks, 0)
                                                   : weights_part(w, layer, ROLE_MASK_FIXED, s->Hv, s->r * s->r);
   const struct fixed_mask mask = {source, s->r, s->nonneg};
   const struct mask_bias bias = {source, d->mask_from};
-  w->parameters += z->masks;
+  w->parameters += columns->masks;
   if (s->mask_input)
-    weights_rows(w, &d->in_bias, 1, d->beta_decay_from + z->beta_decay, mask_bias_row, &bias, sizeof bias);
+    weights_rows(w, &d->in_bias, 1, d->beta_decay_from + columns->beta_decay, mask_bias_row, &bias, sizeof bias);
   else
-    weights_rows(w, &d->mask, 1, z->masks, fixed_mask_row, &mask, sizeof mask);
+    weights_rows(w, &d->mask, 1, columns->masks, fixed_mask_row, &mask, sizeof mask);
   weights_rows_back(w, s->mask_input ? mask_bias_back : fixed_mask_back);
 }
 
@@ -165,23 +166,23 @@ static struct weight_part aligned(struct weight_part part, uint32_t align) {
 static void delta_bind(const void *spec, uint32_t layer, uint32_t D, struct weights *w, void *weights) {
   const struct delta_spec *s = spec;
   struct delta_weights *d = weights;
-  struct delta_columns z = columns_of(s);
+  struct delta_columns columns = columns_of(s);
   const uint32_t align = TENSOR_ALIGN / sizeof(float);
-  struct weight_part in[4 + 3 * DELTA_STEPS] = {weights_part(w, layer, ROLE_Q, z.key, D)};
+  struct weight_part in[4 + 3 * DELTA_STEPS] = {weights_part(w, layer, ROLE_Q, columns.key, D)};
   int count = 1;
-  d->gate_from = (uint32_t)round_up(z.qkv, align);
-  d->mask_from = d->gate_from + (uint32_t)round_up(z.gate, align);
-  d->beta_decay_from = d->mask_from + (uint32_t)round_up(z.mask_logits, align);
-  count += weights_list(w, layer, ROLE_K, s->n, z.key, D, in + count);
-  count += weights_list(w, layer, ROLE_V, s->n, z.value, D, in + count);
+  d->gate_from = (uint32_t)round_up(columns.qkv, align);
+  d->mask_from = d->gate_from + (uint32_t)round_up(columns.gate, align);
+  d->beta_decay_from = d->mask_from + (uint32_t)round_up(columns.mask_logits, align);
+  count += weights_list(w, layer, ROLE_K, s->n, columns.key, D, in + count);
+  count += weights_list(w, layer, ROLE_V, s->n, columns.value, D, in + count);
   in[count - 1].align = align;
-  if (s->output_gate) in[count++] = aligned(weights_part(w, layer, ROLE_GATE, z.gate, D), align);
-  if (z.mask_logits) in[count++] = aligned(weights_part(w, layer, ROLE_MASK, z.mask_logits, D), align);
+  if (s->output_gate) in[count++] = aligned(weights_part(w, layer, ROLE_GATE, columns.gate, D), align);
+  if (columns.mask_logits) in[count++] = aligned(weights_part(w, layer, ROLE_MASK, columns.mask_logits, D), align);
   if (s->has_beta) count += weights_list(w, layer, ROLE_BETA, s->n, s->Hv, D, in + count);
   if (s->gated) in[count++] = weights_part(w, layer, ROLE_DECAY, s->Hv, D);
   weights_matrix(w, &d->in_proj, D, in, count);
-  bind_conv(s, &z, layer, w, d);
-  if (z.masks) bind_mask(s, &z, layer, w, d);
+  bind_conv(s, &columns, layer, w, d);
+  if (columns.masks) bind_mask(s, &columns, layer, w, d);
   if (s->gated) {
     weights_bind_vector(w, &d->A_log, layer, ROLE_A_LOG, s->Hv);
     weights_bind_vector(w, &d->dt_bias, layer, ROLE_STEP_BIAS, s->Hv);
@@ -215,11 +216,11 @@ static struct delta_args rule_args(const struct delta_spec *s) {
 }
 
 static struct conv_args conv_args(const struct delta_spec *s) {
-  const struct delta_columns z = columns_of(s);
+  const struct delta_columns columns = columns_of(s);
   return (struct conv_args){.W = conv_width(s),
-                            .C = z.qkv,
-                            .silu_from = s->activation == ACTIVATION_SILU ? 0 : z.key + z.step_keys,
-                            .keys = (1 + s->n) * s->H, // with f16, each of these heads of Dk columns is padded
+                            .C = columns.qkv,
+                            .silu_from = s->activation == ACTIVATION_SILU ? 0 : columns.key + columns.step_keys,
+                            .heads = (1 + s->n) * s->H,
                             .Dk = s->Dk};
 }
 
@@ -230,7 +231,7 @@ static struct delta_input_args input_args(const struct delta_spec *s) {
                                    .norm = s->norm,
                                    .activation = s->activation == ACTIVATION_SILU ? ACTIVATION_IDENTITY : s->activation,
                                    .betas = s->n * s->Hv,
-                                   .decays = columns_of(s).decay,
+                                   .decays = s->gated ? s->Hv : 0,
                                    .beta_scale = s->beta_scale,
                                    .has_beta = s->has_beta,
                                    .gated = s->gated};
@@ -238,26 +239,30 @@ static struct delta_input_args input_args(const struct delta_spec *s) {
 
 // Records the layer's operations, in the order of the equations. ops.h defines each operation; a backend runs them
 // later. Views may be made first; only the order of the op_*() calls counts. One token and a prompt record the same
-// operations; only T differs. A list of single tokens may be recorded once and run for many, so nothing here may depend
-// on a position: that is in call->sequences. Training runs the same list backwards, so each operation has a backward
-// pass (docs/backward.md). Outputs stand before inputs.
+// operations; the sizes differ. A list of single tokens may be recorded once and run for many, so nothing here may
+// depend on a position: that is in call->sequences. Training runs the same list backwards, so each operation has a
+// backward pass (docs/backward.md). Outputs stand before inputs.
 //
 // The Vulkan backend may run neighbouring operations as one kernel (match.h has the patterns, lower.c the rules). An
 // operation between them, or another reader of their values, costs speed and changes no result beyond rounding.
 //
 // oplist_value(list, rows, columns) declares a temporary tensor, which one operation writes and later ones read. Its
-// values are f32. A backend may store them as f16 if the product or rule that finally reads them rounds to f16 anyway
-// (lower_values.c): normed_qkv and normed, and convolved and o, which become these. Then padding follows each query and
-// key. tensor_cols(t, first, count) is a view of columns. What the layer does not have is absent: a zeroed tensor, such
-// as `none`, which operations and probes leave out. op_probe() shows a tensor to the library's caller, if the caller
-// asked for this kind, with rows and columns as the caller sees them. call->probed_layer tells the caller which layer
-// it is.
+// memory is the backend's choice, and is free for other values when block.c ends the layer's scope. A value is f32, but
+// a backend may store these four as f16, if the product or rule at the end of their chain rounds to f16 anyway
+// (lower_values.c): convolved, normed_qkv, o and normed. Then padding follows each query and key. tensor_cols(t, first,
+// count) is a view of columns; a value with views stays f32. What the layer does not have is absent: a zeroed tensor,
+// such as `none`, which operations and probes leave out.
 //
-//   input       (T, D)            normalized by block.c. One row for each token; sequence after sequence
+// op_probe() shows a tensor to the library's caller, with rows and columns as the caller sees them. It records nothing
+// unless the caller asked for this kind. A list with probes is not kept for later tokens.
+//
+//   input       (T, D)            from block.c: the residual stream, normalized if the model's norms come before its
+//                                 mixers. One row for each token; sequence after sequence
 //   qkv_in      (T, columns.qkv)  q of H heads; k of H heads, step after step; v of Hv heads, step after step
 //   gate        (T, Hv * Dv)      input of the output gate's SiLU
 //   beta_decay  (T, n * Hv + Hv)  inputs of beta's sigmoid, then of the decay's softplus; no columns for what is absent
-//   mask        (T, Hv * r * r)   Head-in-Head's; absent if r = 1. For each head r rows of r columns: the logits of each
+//   mask        (T, Hv * r * r)   Head-in-Head's; absent if r = 1. For each head r rows of r columns: the logits of
+//   each
 //                                 token's mask, or, if it is fixed, M itself, in one row for all tokens
 //   convolved   (T, columns.qkv)  qkv_in after convolution; v, and q and k if spec->activation is SiLU, also after SiLU
 //   normed_qkv  (T, columns.qkv)  convolved; q and k after their other activation, if any, and their norm
@@ -274,8 +279,8 @@ static struct delta_input_args input_args(const struct delta_spec *s) {
 //   state->S                      for each slot: Hv matrices (Dk, Dv)
 //   state->history                for each slot: the last W - 1 rows of qkv_in, the oldest first; none if W < 2
 //
-// Both are zero in a new session and after a reset (session.c: all slots; state.c: one). layer_state is const because it
-// has the tensors only. The list changes the memory behind them.
+// Both are zero in a new session and after a reset (session.c: all slots; state.c: one). layer_state is const because
+// it has the tensors only. The list changes the memory behind them.
 static void delta_forward(const void *layer_spec, const void *layer_weights, const void *layer_state,
                           const struct call *call, struct tensor output, struct tensor input) {
   const struct delta_spec *spec = layer_spec;
@@ -290,7 +295,7 @@ static void delta_forward(const void *layer_spec, const void *layer_weights, con
   // each column of projected, padding included. Each part is a view of columns.
   const struct tensor projected = oplist_value(list, T, weights->in_proj.rows);
   const struct tensor qkv_in = tensor_cols(projected, 0, columns.qkv);
-  const struct tensor gate = columns.gate ? tensor_cols(projected, weights->gate_from, columns.gate) : none;
+  const struct tensor gate = spec->output_gate ? tensor_cols(projected, weights->gate_from, columns.gate) : none;
   const struct tensor mask =
       columns.mask_logits ? tensor_cols(projected, weights->mask_from, columns.mask_logits) : weights->mask;
   const struct tensor beta_decay =
@@ -318,7 +323,7 @@ static void delta_forward(const void *layer_spec, const void *layer_weights, con
   // g = -exp(A_log) * softplus(its columns of beta_decay + dt_bias). g is absent if the layer has no decay.
   const struct tensor normed_qkv = oplist_value(list, T, columns.qkv);
   const struct tensor beta = oplist_value(list, T, spec->n * spec->Hv);
-  const struct tensor g = columns.decay ? oplist_value(list, T, columns.decay) : none;
+  const struct tensor g = spec->gated ? oplist_value(list, T, spec->Hv) : none;
   op_delta_inputs(list, &(struct delta_inputs){.y = normed_qkv,
                                                .beta = beta,
                                                .g = g,
@@ -351,7 +356,7 @@ static void delta_forward(const void *layer_spec, const void *layer_weights, con
   // For each of Hv groups of Dv columns, NORM_FIRST: normed = o / rms(o) * o_norm [* silu(gate)]; NORM_ABSENT: normed =
   // o * silu(gate). rms(o) = sqrt(mean(o^2) + spec->norm_eps). All groups share o_norm, which has Dv weights. Without
   // norm and gate, normed is o.
-  const bool norm_or_gate = spec->output_norm || columns.gate;
+  const bool norm_or_gate = spec->output_norm || spec->output_gate;
   const struct tensor normed = norm_or_gate ? oplist_value(list, T, columns.value) : o;
   if (norm_or_gate)
     op_gated_norm(list, &(struct gated_norm){.y = normed,

@@ -3,8 +3,9 @@
 // reports it.
 //
 // A tensor of an operation is either memory with an owner (weights, states) or a value, which one operation writes and
-// later ones read. Running the list places each value in the scratch buffer. A value belongs to a scope. Values of one
-// scope never share memory; when a scope ends, later scopes reuse its memory.
+// later ones read. Running the list places each value in the scratch buffer. A value belongs to a scope; when the scope
+// ends, later scopes reuse its memory. Within a scope, the first output of add, delta_inputs, gated_norm and rope_append
+// takes the memory of its input, if nothing reads that input afterwards. Other values of a scope share no memory.
 #ifndef OPLIST_H
 #define OPLIST_H
 #include "ops.h"

@@ -81,12 +81,12 @@ struct add {
 // Depthwise causal convolution over time, then an activation.
 //   y[t,c] = act( sum_{w<W} weight[w,c] * x[t - (W-1) + w, c]  (+ bias[c]) ),  act = SiLU for c >= silu_from
 // weight (W, C), bias (1, C) or absent. Inputs before this call come from `history` (one row of (W-1) * C per slot,
-// oldest first); the last W-1 inputs then replace it. keys: how many heads of Dk elements the channels begin with (q
+// oldest first); the last W-1 inputs then replace it. heads: how many heads of Dk elements the channels begin with (q
 // and k of a delta layer; 0 elsewhere). If y is f16, each of these heads has padding after it (key_pitch).
 struct conv_args {
   uint32_t W, C;
   uint32_t silu_from;
-  uint32_t keys, Dk;
+  uint32_t heads, Dk;
 };
 struct conv {
   struct tensor y, history, x, weight, bias, sequences;
@@ -101,12 +101,11 @@ struct glu {
 
 // Query and key heads: y = norm(act(x)) per head of Dk elements, for `heads` heads from column 0; other columns are
 // copied from x.
-//   L2: x / sqrt(sum x^2 + 1e-6);  SUM: x / sum x;  L1: x / sum |x|;  0 where a sum is 0
-// ba (T, betas' + decays): fla's b and a, the projections that beta and the decay are computed from; absent if there
-// are none.
-// Gates: beta[t,j] = beta_scale * sigmoid(ba[t,j])  (or beta_scale when !has_beta),  j < betas
-//        g[t,j] = -exp(A_log[j]) * softplus(ba[t, betas' + j] + dt_bias[j])  when gated, j < decays; betas' = betas
-//        when has_beta else 0; softplus(z) = z for z > 20.
+//   L2: x / sqrt(sum x^2 + 1e-6);  SUM: x / sum x;  L1: x / sum |x|;  0 where a sum is 0;  NONE: x
+// ba (T, b + decays), where b = betas when has_beta, else 0: fla's projections b and a, which beta and the decay are
+// computed from; absent if it has no columns.
+//   beta[t,j] = beta_scale * sigmoid(ba[t,j])  when has_beta, else beta_scale,  j < betas
+//   g[t,j] = -exp(A_log[j]) * softplus(ba[t, b + j] + dt_bias[j])  when gated,  j < decays;  softplus(z) = z for z > 20
 struct delta_input_args {
   uint32_t heads, Dk;
   enum activation activation;

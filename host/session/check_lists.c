@@ -157,7 +157,7 @@ static void delta(struct check *k, const struct check_case *c) {
   const uint32_t C = keys * Dk + n * values, gate_from = (uint32_t)round_up(C, ALIGN), ba_from = gate_from + values;
   struct oplist *l = list_of(k);
   const struct tensor s = sequences(k, c, 0), all = linear(k, c, vector(k, rows, D), ba_from + n * HEADS + HEADS);
-  const struct tensor y = conv(k, c, tensor_cols(all, 0, C), s, (struct conv_args){.keys = keys, .Dk = Dk});
+  const struct tensor y = conv(k, c, tensor_cols(all, 0, C), s, (struct conv_args){.heads = keys, .Dk = Dk});
   const struct tensor qkv = value(k, rows, C), beta = value(k, rows, n * HEADS), g = value(k, rows, HEADS);
   const struct tensor o = value(k, rows, values);
   op_delta_inputs(l, &(struct delta_inputs){.y = qkv,

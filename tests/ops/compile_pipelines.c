@@ -252,7 +252,7 @@ static void compile_delta(uint32_t B, uint32_t T, struct delta_args a, bool halv
                                   .x = p,
                                   .weight = f32(4, C),
                                   .sequences = sequences(B),
-                                  .a = {.W = 4, .C = C, .keys = (1 + a.n) * H, .Dk = a.Dk}});
+                                  .a = {.W = 4, .C = C, .heads = (1 + a.n) * H, .Dk = a.Dk}});
     const struct tensor o =
         record_rule(B, x, a, ACTIVATION_IDENTITY, f32(all, H * a.Dv), f32(1, a.Dv), value(all, H * a.Dv));
     if (halves) op_linear(&list, value(all, 64), o, tensor(DTYPE_F16, 64, H * a.Dv), none);

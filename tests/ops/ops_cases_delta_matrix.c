@@ -175,7 +175,7 @@ static void keys_of_f16_are_whole_tiles(void **state) {
                                .x = p,
                                .weight = taps.t,
                                .sequences = sequences_of(&all, 1).t,
-                               .a = {.W = W, .C = C, .keys = H, .Dk = Dk}});
+                               .a = {.W = W, .C = C, .heads = H, .Dk = Dk}});
   op_delta_inputs(
       list, &(struct delta_inputs){.y = y.t,
                                    .beta = beta.t,

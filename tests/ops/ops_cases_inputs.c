@@ -67,7 +67,7 @@ static double convolved(const struct inputs_case *c, const struct sequence *s, u
 static void reference_row(double *y, const struct inputs_case *c, const struct sequence *s, uint32_t t) {
   const struct conv_args *a = &c->conv.a;
   const uint32_t pitch = key_pitch(c->y.t.dtype, a->Dk);
-  for (uint32_t h = 0; h < a->keys; h++, y += pitch) {
+  for (uint32_t h = 0; h < a->heads; h++, y += pitch) {
     double square = 1e-6, sum = 0, absolute = 0;
     for (uint32_t d = 0; d < a->Dk; d++) {
       y[d] = reference_activation(c->in.a.activation, convolved(c, s, t, h * a->Dk + d));
@@ -77,7 +77,7 @@ static void reference_row(double *y, const struct inputs_case *c, const struct s
         [KEY_NORM_NONE] = 1, [KEY_NORM_L2] = sqrt(square), [KEY_NORM_SUM] = sum, [KEY_NORM_L1] = absolute};
     for (uint32_t d = 0; d < a->Dk; d++) y[d] /= by[c->in.a.norm];
   }
-  for (uint32_t i = a->keys * a->Dk; i < a->C; i++) *y++ = convolved(c, s, t, i);
+  for (uint32_t i = a->heads * a->Dk; i < a->C; i++) *y++ = convolved(c, s, t, i);
 }
 
 // The product, the convolution and its inputs as lower.c asks for them, with a y of any dtype and stride. Returns

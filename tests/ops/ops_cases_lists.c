@@ -44,7 +44,7 @@ static void record_delta(struct layer *c, struct tensor y, struct tensor h) {
                                .x = tensor_cols(p, 0, C),
                                .weight = weights(DTYPE_F32, W, C, DENSE, normals(W * C)).t,
                                .sequences = c->sequences,
-                               .a = {.W = W, .C = C, .keys = 2 * H, .Dk = Dk}});
+                               .a = {.W = W, .C = C, .heads = 2 * H, .Dk = Dk}});
   op_delta_inputs(list, &(struct delta_inputs){.y = qkv,
                                                .beta = beta,
                                                .g = g,

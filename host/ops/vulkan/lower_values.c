@@ -114,8 +114,8 @@ uint64_t lower_bound_scratch(const struct backend *b, const struct oplist *l, co
 void lower_reserve(struct oplist *l) {
   for (uint32_t i = 0; i < l->count; i++) {
     const struct conv *conv = &l->ops[i].conv;
-    if (l->ops[i].kind != OP_CONV || !conv->y.value || !conv->a.keys) continue;
-    const uint64_t padding = conv->a.keys * (uint64_t)(key_pitch(DTYPE_F16, conv->a.Dk) - conv->a.Dk);
+    if (l->ops[i].kind != OP_CONV || !conv->y.value || !conv->a.heads) continue;
+    const uint64_t padding = conv->a.heads * (uint64_t)(key_pitch(DTYPE_F16, conv->a.Dk) - conv->a.Dk);
     l->values[conv->y.value - 1].room = 2 * conv->y.rows * round_up(conv->a.C + padding, 8);
   }
 }

@@ -35,9 +35,9 @@ void vulkan_conv(struct recorder *c, const struct conv *v) {
                                        .weight_stride = v->weight.stride,
                                        .history_stride = v->history.stride,
                                        .has_bias = v->bias.buffer != NULL,
-                                       .keys = a.keys,
-                                       .Dk = a.keys ? a.Dk : 1,
-                                       .pitch = a.keys ? key_pitch(y.dtype, a.Dk) : 1};
+                                       .keys = a.heads,
+                                       .Dk = a.heads ? a.Dk : 1,
+                                       .pitch = a.heads ? key_pitch(y.dtype, a.Dk) : 1};
   vulkan_dispatch(c, kernel_variant(FAMILY_short_conv, y.dtype), spec, bindings, &args,
                   (struct grid){divide_up(a.C, lanes), divide_up(vulkan_longest(c, x), run), v->sequences.rows},
                   2ull * x.rows * a.C * a.W);
@@ -50,14 +50,14 @@ bool vulkan_conv_inputs(struct recorder *c, const struct linear_conv *lc) {
   const struct conv_args *a = &conv->a;
   const struct delta_inputs *in = lc->inputs;
   const struct tensor y = in->y, x = conv->x;
-  const uint32_t pitch = key_pitch(y.dtype, a->Dk), values = a->C - a->keys * a->Dk, four = 4 * plan->subgroup_width;
-  if (!four || a->keys != in->a.heads || a->W > MOST_TAPS || pitch > MOST_GROUPS * four ||
+  const uint32_t pitch = key_pitch(y.dtype, a->Dk), values = a->C - a->heads * a->Dk, four = 4 * plan->subgroup_width;
+  if (!four || a->heads != in->a.heads || a->W > MOST_TAPS || pitch > MOST_GROUPS * four ||
       vulkan_device(c->backend)->caps.max_storage_buffers < CONV_INPUTS_BINDINGS)
     return false;
   const uint32_t run = max32(a->W - 1, RUN);
   const bool fours = values % 4 == 0 && y.stride % 4 == 0;
   const uint32_t lanes = max32(min32(LANES, plan->block_lanes), plan->subgroup_width);
-  const uint32_t groups = divide_up(pitch, four), blocks = a->keys + divide_up(values, groups * four) + 1;
+  const uint32_t groups = divide_up(pitch, four), blocks = a->heads + divide_up(values, groups * four) + 1;
   const uint32_t spec[CONV_INPUTS_SPECS] = {
       [CONV_INPUTS_SPEC_LANES] = lanes,
       [CONV_INPUTS_SPEC_W] = a->W,
@@ -82,7 +82,7 @@ bool vulkan_conv_inputs(struct recorder *c, const struct linear_conv *lc) {
                                                          [CONV_INPUTS_DT_BIAS] = vulkan_bind(in->dt_bias, x)};
   const struct conv_inputs_args args = {.C = a->C,
                                         .silu_from = a->silu_from,
-                                        .keys = a->keys,
+                                        .keys = a->heads,
                                         .Dk = a->Dk,
                                         .pitch = pitch,
                                         .y_stride = y.stride,
@@ -101,7 +101,7 @@ bool vulkan_conv_inputs(struct recorder *c, const struct linear_conv *lc) {
   vulkan_dispatch(c, kernel_variant(FAMILY_conv_inputs, y.dtype), spec, bindings, &args,
                   (struct grid){divide_up(blocks, lanes / plan->subgroup_width), divide_up(vulkan_longest(c, x), run),
                                 conv->sequences.rows},
-                  2ull * x.rows * a->C * a->W + 6ull * x.rows * a->keys * a->Dk);
+                  2ull * x.rows * a->C * a->W + 6ull * x.rows * a->heads * a->Dk);
   return true;
 }
 
