@@ -51,7 +51,9 @@ static int bench_device(struct instance *instance, VkPhysicalDevice handle, cons
                         const struct plan *own) {
   static const uint32_t positions[] = {64, 1000, 4000, 16000, 64000, 128000};
   static const uint32_t tokens[][3] = {{2048, 0, 0},        {2048, 0, 512},  {2048, 6144, 0}, {2048, 62000, 0},
-                                       {2048, 62000, 2048}, {4096, 4096, 0}, {200, 4096, 0}};
+                                       {2048, 62000, 2048}, {4096, 4096, 0}, {200, 4096, 0},  {512, 0, 0},
+                                       {32, 1000, 0},       {32, 8000, 0},   {32, 32000, 0},  {128, 32000, 0},
+                                       {32, 32000, 2048}};
   bench_open(instance, handle, caps, own);
   caches = bench_buffer(cache_bytes, "caches");
   activations = bench_buffer(16ull * TOKENS * (heads + kv_heads) * size + (8 << 20), "activations");

@@ -391,7 +391,8 @@ static bool left_out(const struct plan *plan, enum kernel_id id) {
   if (!plan->matrix_m) // nor is there a reader of f16
     return strstr(name, "_matrix") || strstr(name, "narrow") || id == KERNEL_short_conv_f16 ||
            id == KERNEL_delta_inputs_f16 || id == KERNEL_conv_inputs_f16 || id == KERNEL_attention_f16 ||
-           id == KERNEL_attention_step_f16 || id == KERNEL_glu_x16_f16 || id == KERNEL_round;
+           id == KERNEL_attention_step_f16 || id == KERNEL_glu_x16_f16 || id == KERNEL_round ||
+           id == KERNEL_attention_join;
   if (id == KERNEL_delta_matrix_scan_f32 || id == KERNEL_delta_matrix_scan_f16) return !plan->matrix_conversions;
   if (id == KERNEL_delta_matrix_scan_khr_f32 || id == KERNEL_delta_matrix_scan_khr_f16) return plan->matrix_conversions;
   if (id == KERNEL_delta_matrix_join || id == KERNEL_delta_matrix_reach_f32 || id == KERNEL_delta_matrix_reach_f16)

@@ -47,6 +47,25 @@ static void attention_over_windows_and_rings_matches(void **state) {
   }
 }
 
+// Few tokens after many: the keys are cut into parts, and the position decides how many. Sequences with one part, with
+// several, and with rows that see no key of the last part.
+static void attention_of_few_tokens_after_many_matches(void **state) {
+  seed(67);
+  static const uint32_t heads[][3] = {{1, 1, 16}, {2, 1, 20}, {3, 1, 6}}, windows[] = {0, 300, 900};
+  const uint32_t T = 5;
+  for (uint32_t i = 0; i < shapes(3, 2); i++)
+    for (uint32_t w = 0; w < shapes(3, 1 + i); w++) {
+      const uint32_t capacity = windows[w] ? windows[w] + T - 1 : 1100, last = windows[w] ? 3000 : 1022;
+      const struct attention_args a = {
+          .heads = heads[i][0], .kv_heads = heads[i][1], .d = heads[i][2], .window = windows[w], .capacity = capacity};
+      const struct sequence many = {0, T, last, 1}, two[2] = {{0, T, 700, 2}, {T, 1, 200, 0}};
+      profile_begin();
+      check(a, &many, 1, 1, i == 1 ? 3 : 0);
+      assert_true(profile_end("attention_join"));
+      check(a, two, 2, 4, 0);
+    }
+}
+
 // The longest heads that a device may have on matrices.
 static void attention_of_heads_of_256_matches(void **state) {
   if (!all_shapes()) return; // software compiles it for minutes
@@ -109,10 +128,10 @@ static void gated_attention_stays_f16_up_to_the_product(void **state) {
 
 int ops_cases_attention_matrix(void) {
   const struct CMUnitTest cases[] = {
-      OPS_CASE(attention_matches_over_sizes_and_lengths),    OPS_CASE(attention_of_grouped_heads_matches),
-      OPS_CASE(attention_over_windows_and_rings_matches),    OPS_CASE(attention_of_large_scores_keeps_its_digits),
-      OPS_CASE(attention_of_heads_of_256_matches),           OPS_CASE(attention_without_matrices_rounds_its_outputs),
-      OPS_CASE(gated_attention_stays_f16_up_to_the_product),
+      OPS_CASE(attention_matches_over_sizes_and_lengths),      OPS_CASE(attention_of_grouped_heads_matches),
+      OPS_CASE(attention_over_windows_and_rings_matches),      OPS_CASE(attention_of_large_scores_keeps_its_digits),
+      OPS_CASE(attention_of_few_tokens_after_many_matches),    OPS_CASE(attention_of_heads_of_256_matches),
+      OPS_CASE(attention_without_matrices_rounds_its_outputs), OPS_CASE(gated_attention_stays_f16_up_to_the_product),
   };
   return cmocka_run_group_tests_name("attention on matrices", cases, NULL, NULL);
 }

@@ -596,11 +596,18 @@ static void attention_on_matrices_fits_its_device(void **state) {
               ON_MATRICES(ATTENTION_MATRIX, m.lanes, &p), [ATTENTION_MATRIX_SPEC_D] = sizes[d],
               [ATTENTION_MATRIX_SPEC_KEYS] = m.keys, [ATTENTION_MATRIX_SPEC_GROUP] = m.group};
           if (kernel_built(KERNEL_attention_matrix))
-            assert_int_equal(shared_of(KERNEL_attention_matrix, spec), plan_attention_matrix_bytes(&p, &m, sizes[d]));
-          assert_in_range(plan_attention_matrix_bytes(&p, &m, sizes[d]), 1, caps->shared_bytes);
+            assert_int_equal(shared_of(KERNEL_attention_matrix, spec), plan_attention_matrix_bytes(&m, sizes[d]));
+          assert_in_range(plan_attention_matrix_bytes(&m, sizes[d]), 1, caps->shared_bytes);
           assert_in_range(m.lanes, 1, caps->max_invocations);
           assert_true(m.tokens && m.group * m.across >= 2 * groups[g]);
-          assert_int_equal(m.tokens, m.lanes / p.matrix_lanes * p.matrix_m / m.group);
+          assert_int_equal(m.rows, m.lanes / p.matrix_lanes * p.matrix_m);
+          assert_int_equal(m.tokens, m.rows / m.group);
+          const uint64_t workgroups = (uint64_t)m.across * ((T + m.tokens - 1) / m.tokens);
+          const uint32_t parts = plan_attention_parts(&p, &m, workgroups, 100000);
+          assert_in_range(parts, 1, 100000 / ATTENTION_MATRIX_LEAST + 1);
+          if (parts > 1)
+            assert_in_range(parts * workgroups * m.rows * 16 * ATTENTION_MATRIX_RECORD(sizes[d]), 1,
+                            plan_attention_records(&p, sizes[d], 100000));
         }
   struct plan h200 = made(&caps_h200), none = made(&caps_rdna2_radv_bar);
   struct plan_attention_matrix m;
@@ -608,6 +615,13 @@ static void attention_on_matrices_fits_its_device(void **state) {
   // More workgroups of fewer rows, until there are some 100.
   assert_true(plan_attention_matrix(&h200, 8, 8, 128, 1, 1536, &m) && m.lanes == 4 * h200.matrix_lanes);
   assert_true(plan_attention_matrix(&h200, 8, 8, 128, 1, 2048, &m) && m.lanes == 8 * h200.matrix_lanes);
+  assert_int_equal(plan_attention_parts(&h200, &m, 128, 100000), 1);
+  // 32 tokens of 8 heads: four workgroups, so up to 66 parts, of 256 keys at least.
+  assert_true(plan_attention_matrix(&h200, 8, 2, 256, 1, 32, &m) && m.across * 32 / m.tokens == 4);
+  assert_int_equal(plan_attention_parts(&h200, &m, 4, 100000), 66);
+  assert_int_equal(plan_attention_parts(&h200, &m, 4, 4096), 16);
+  assert_int_equal(plan_attention_parts(&h200, &m, 4, 256), 1);
+  assert_int_equal(plan_attention_records(&h200, 256, 256), 0);
 }
 
 static void mamba2_on_matrices_fits_its_device(void **state) {

@@ -94,7 +94,7 @@ uint64_t lower_scratch(const struct recorder *c, const struct op *op, uint64_t l
   case OP_DELTA_RULE: return vulkan_plan_delta(c, &op->delta_rule, limit).bytes;
   case OP_MAMBA2: return vulkan_mamba2_bytes(c, &op->mamba2, limit);
   case OP_ROPE_APPEND: return vulkan_attention_bytes(c->backend, op->rope_append.sequences.rows, &op->rope_append.a);
-  case OP_ATTENTION: return vulkan_attention_bytes(c->backend, op->attention.sequences.rows, &op->attention.a);
+  case OP_ATTENTION: return vulkan_attention_scratch(c, &op->attention, limit);
   default: return 0;
   }
 }

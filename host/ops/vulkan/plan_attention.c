@@ -1,6 +1,7 @@
 // plan_attention: chooses the sizes of the attention kernels.
 #include "plan_attention.h"
 
+#include "attention_matrix.h"
 #include "numbers.h"
 
 // The shared variables of attention_step.comp, each aligned to 16 bytes; test_plan compares this with the module.
@@ -31,17 +32,21 @@ void plan_attention_step(const struct plan *plan, uint32_t heads, uint32_t kv_he
 
 // ---------------------------------------------------------------- on cooperative matrices
 
-uint64_t plan_attention_matrix_bytes(const struct plan *plan, const struct plan_attention_matrix *m, uint32_t d) {
-  const uint64_t rows = m->lanes / plan->matrix_lanes * plan->matrix_m;
-  return 32ull * m->keys * (round_up32(d, 16) / 8 + 1) + 16 * rows * (m->keys / 4 + 1) + round_up32(4 * m->lanes, 16) +
-         4 * rows;
+// Subgroups of a workgroup: MANY if there are enough workgroups.
+enum { MANY = 8, FEW = 4, FEW_IN_SOFTWARE = 2 };
+
+static uint32_t fewest(const struct plan *plan) { return plan->software ? FEW_IN_SOFTWARE : FEW; }
+
+uint64_t plan_attention_matrix_bytes(const struct plan_attention_matrix *m, uint32_t d) {
+  return 32ull * m->keys * (round_up32(d, 16) / 8 + 1) + 16ull * m->rows * (m->keys / 4 + 1) +
+         round_up32(4 * m->lanes, 16) + 4ull * m->rows;
 }
 
 bool plan_attention_matrix(const struct plan *plan, uint32_t heads, uint32_t kv_heads, uint32_t d, uint32_t B,
                            uint32_t T, struct plan_attention_matrix *m) {
   // FETCHED: elements of keys and values that an invocation can hold while it computes. MOST_D: O and Q fill the
   // registers.
-  enum { KEYS = 32, MOST_GROUP = 16, MOST_D = 256, FETCHED = 64, MANY = 8, FEW = 4 };
+  enum { KEYS = 32, MOST_GROUP = 16, MOST_D = 256, FETCHED = 64 };
   if (!plan->matrix_mixers || plan->matrix_lanes % plan->matrix_m) return false;
   if (d > (plan->matrix_sums < 16 ? MOST_D / 2 : MOST_D)) return false; // RDNA3's compiler spills
   const uint32_t group = heads / kv_heads, shares = (group + MOST_GROUP - 1) / MOST_GROUP, lanes = plan->matrix_lanes;
@@ -50,15 +55,31 @@ bool plan_attention_matrix(const struct plan *plan, uint32_t heads, uint32_t kv_
   m->keys = d > MOST_D / 2 || plan->software ? KEYS / 2 : KEYS; // software compiles unrolled loops slowly
   m->lockstep = plan->software;
   if (m->keys / (lanes / plan->matrix_m) % 8 || m->keys % plan->matrix_n || m->keys % plan->matrix_k) return false;
-  for (uint32_t subgroups = plan->software ? 2 : MANY;; subgroups /= 2) {
-    if (!plan->software && subgroups < FEW) return false;
+  for (uint32_t subgroups = plan->software ? FEW_IN_SOFTWARE : MANY; subgroups >= fewest(plan); subgroups /= 2) {
     m->lanes = subgroups * lanes;
-    m->tokens = subgroups * plan->matrix_m / m->group;
+    m->rows = subgroups * plan->matrix_m;
+    m->tokens = m->rows / m->group;
     m->ahead = plan->matrix_sums >= 16 && 2 * m->keys * round_up32(d, 16) <= FETCHED * m->lanes;
-    const bool fits = m->lanes <= plan->most_lanes && plan_attention_matrix_bytes(plan, m, d) <= plan->shared_bytes;
-    if (plan->software) return fits;
+    const bool fits = m->lanes <= plan->most_lanes && plan_attention_matrix_bytes(m, d) <= plan->shared_bytes;
     const uint64_t groups = (uint64_t)m->across * B * ((T + m->tokens - 1) / m->tokens);
     // With fewer subgroups each staged key serves fewer rows, but there are more workgroups (H200, docs/speed/log.md).
-    if (fits && (subgroups == FEW || 4 * groups > 3 * plan->processors)) return true;
+    if (fits && (subgroups == fewest(plan) || 4 * groups > 3 * plan->processors)) return true;
   }
+  return false;
+}
+
+// Two workgroups a processor, so that there are never more records.
+enum { EACH = 2 };
+
+uint32_t plan_attention_parts(const struct plan *plan, const struct plan_attention_matrix *m, uint64_t groups,
+                              uint32_t seen) {
+  const uint32_t room = (uint32_t)(EACH * plan->processors / groups);
+  const uint32_t parts = min32(room, divide_up(seen, ATTENTION_MATRIX_LEAST));
+  const bool few = m->lanes == fewest(plan) * plan->matrix_lanes;
+  return few && room > EACH && parts > 1 ? parts : 1; // two parts of a device that is nearly full gain little
+}
+
+uint64_t plan_attention_records(const struct plan *plan, uint32_t d, uint32_t seen) {
+  const uint64_t rows = (uint64_t)EACH * plan->processors * fewest(plan) * plan->matrix_m;
+  return seen > ATTENTION_MATRIX_LEAST ? 16 * rows * ATTENTION_MATRIX_RECORD(d) : 0;
 }

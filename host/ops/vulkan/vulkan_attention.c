@@ -4,6 +4,7 @@
 #include "vulkan_backend.h"
 
 #include "attention.h"
+#include "attention_join.h"
 #include "attention_matrix.h"
 #include "attention_step.h"
 #include "rope_append.h"
@@ -26,6 +27,20 @@ uint64_t vulkan_attention_bytes(const struct backend *b, uint32_t B, const struc
   const struct plan_attention_step s = step_plan(&vulkan_device(b)->plan, B, a);
   const uint64_t records = s.parts > 1 ? (uint64_t)a->heads * s.parts * ATTENTION_STEP_RECORD(a->d) : 0;
   return 4 * B * (a->heads + records);
+}
+
+static bool matrices_built(void) {
+  return kernel_built(KERNEL_attention_matrix) && kernel_built(KERNEL_attention_join);
+}
+
+// As many for any number of tokens and sequences, so that a call needs no more than the session's longest one.
+uint64_t vulkan_attention_scratch(const struct recorder *c, const struct attention *op, uint64_t limit) {
+  const struct attention_args *a = &op->a;
+  const struct oplist *l = vulkan_list(c);
+  const uint64_t step = vulkan_attention_bytes(c->backend, op->sequences.rows, a);
+  const uint64_t records = plan_attention_records(vulkan_plan(c), a->d, seen(a));
+  const bool cut = l->matrices && !l->keep && l->longest != 1 && matrices_built() && vulkan_plan(c)->matrix_mixers;
+  return cut && records > step && records <= limit ? records : step;
 }
 
 void vulkan_rope_append(struct recorder *c, const struct rope_append *rope, struct tensor scratch) {
@@ -137,10 +152,36 @@ static void attention(struct recorder *c, const struct attention_call *v) {
                   v->operations);
 }
 
-static void attention_matrix(struct recorder *c, const struct attention_call *v,
-                             const struct plan_attention_matrix *m) {
+// Joins the parts that attention_matrix() left in `records`, with its push constants and `blocks` blocks of tokens.
+static void attention_join(struct recorder *c, const struct attention_call *v, const struct plan_attention_matrix *m,
+                           const struct attention_push *args, uint32_t blocks, struct binding records) {
+  const uint32_t spec[ATTENTION_JOIN_SPECS] = {[ATTENTION_JOIN_SPEC_LANES] =
+                                                   min32(vulkan_plan(c)->lanes, divide_up(v->a.d, 4)),
+                                               [ATTENTION_JOIN_SPEC_D] = v->a.d,
+                                               [ATTENTION_JOIN_SPEC_KEYS] = m->keys,
+                                               [ATTENTION_JOIN_SPEC_GROUP] = m->group,
+                                               [ATTENTION_JOIN_SPEC_ROWS] = m->rows};
+  const struct binding bindings[ATTENTION_JOIN_BINDINGS] = {[ATTENTION_JOIN_O] = vulkan_bind(v->o, v->o),
+                                                            [ATTENTION_JOIN_RECORDS] = records,
+                                                            [ATTENTION_JOIN_SEQUENCES] =
+                                                                vulkan_bind(v->sequences, v->qkv)};
+  vulkan_dispatch(c, KERNEL_attention_join, spec, bindings, args,
+                  (struct grid){m->across * m->tokens * m->group, blocks, v->sequences.rows},
+                  4ull * args->parts * v->qkv.rows * v->a.heads * v->a.d);
+}
+
+static void attention_matrix(struct recorder *c, const struct attention_call *v, const struct plan_attention_matrix *m,
+                             struct tensor scratch) {
   const struct attention_args *a = &v->a;
   const struct plan *plan = vulkan_plan(c);
+  const struct tensor none = {0};
+  const uint32_t blocks = divide_up(vulkan_longest(c, v->qkv), m->tokens), B = v->sequences.rows;
+  const uint64_t groups = (uint64_t)m->across * blocks * B;
+  struct attention_push args = push_of(v);
+  args.parts = plan_attention_parts(plan, m, groups, seen(a));
+  if (4ull * scratch.cols < plan_attention_records(plan, a->d, seen(a))) args.parts = 1;
+  const uint64_t elements = args.parts * groups * m->rows * 4 * ATTENTION_MATRIX_RECORD(a->d);
+  const struct binding records = vulkan_bind_some(args.parts > 1 ? scratch : none, v->o, elements);
   const uint32_t spec[ATTENTION_MATRIX_SPECS] = {[ATTENTION_MATRIX_SPEC_LANES] = m->lanes,
                                                  [ATTENTION_MATRIX_SPEC_SUBGROUP] = plan->matrix_lanes,
                                                  [ATTENTION_MATRIX_SPEC_TILE_M] = plan->matrix_m,
@@ -153,18 +194,18 @@ static void attention_matrix(struct recorder *c, const struct attention_call *v,
                                                  [ATTENTION_MATRIX_SPEC_ALIGNED] = v->aligned,
                                                  [ATTENTION_MATRIX_SPEC_O_ALIGNED] =
                                                      a->d % 8 == 0 && v->o.stride % 8 == 0,
-                                                 [ATTENTION_MATRIX_SPEC_LOCKSTEP] = m->lockstep};
-  struct binding bindings[ATTENTION_BINDINGS];
+                                                 [ATTENTION_MATRIX_SPEC_LOCKSTEP] = m->lockstep,
+                                                 [ATTENTION_MATRIX_SPEC_SPLIT] = args.parts > 1};
+  struct binding bindings[ATTENTION_MATRIX_BINDINGS] = {[ATTENTION_MATRIX_RECORDS] = records};
   bind(v, bindings);
-  const struct attention_push args = push_of(v);
-  vulkan_dispatch(c, KERNEL_attention_matrix, spec, bindings, &args,
-                  (struct grid){m->across, divide_up(vulkan_longest(c, v->qkv), m->tokens), v->sequences.rows},
+  vulkan_dispatch(c, KERNEL_attention_matrix, spec, bindings, &args, (struct grid){m->across, args.parts * blocks, B},
                   v->operations);
+  if (args.parts > 1) attention_join(c, v, m, &args, blocks, records);
 }
 
 bool vulkan_attention_matrix_plan(const struct recorder *c, enum dtype o, uint32_t T, uint32_t B,
                                   const struct attention_args *a, struct plan_attention_matrix *m) {
-  return o == DTYPE_F16 && vulkan_list(c)->matrices && kernel_built(KERNEL_attention_matrix) &&
+  return o == DTYPE_F16 && vulkan_list(c)->matrices && matrices_built() &&
          plan_attention_matrix(vulkan_plan(c), a->heads, a->kv_heads, a->d, B, divide_up(T, B), m);
 }
 
@@ -186,7 +227,7 @@ void vulkan_attention(struct recorder *c, const struct attention *op, struct ten
   if (vulkan_longest(c, op->qkv) == 1)
     attention_step(c, &v, NULL, scratch);
   else if (vulkan_attention_matrix_plan(c, op->o.dtype, op->qkv.rows, op->sequences.rows, &op->a, &m))
-    attention_matrix(c, &v, &m);
+    attention_matrix(c, &v, &m, scratch);
   else
     attention(c, &v);
 }

@@ -269,8 +269,10 @@ struct attention_joined {
   const struct glu *gate;
 };
 bool vulkan_attention_joined(struct recorder *c, const struct attention_joined *joined, struct tensor scratch);
-// Bytes of scratch, for both operations.
+// Bytes of scratch, for both operations, for single tokens of B sequences.
 uint64_t vulkan_attention_bytes(const struct backend *b, uint32_t B, const struct attention_args *a);
+// Bytes of attention's scratch, for any number of tokens. limit: the most that one binding can hold.
+uint64_t vulkan_attention_scratch(const struct recorder *c, const struct attention *op, uint64_t limit);
 // Plans attention on coopmat for T tokens of B sequences with an output of dtype o. False: it is not supported.
 bool vulkan_attention_matrix_plan(const struct recorder *c, enum dtype o, uint32_t T, uint32_t B,
                                   const struct attention_args *a, struct plan_attention_matrix *m);
