@@ -65,7 +65,7 @@ static int bench_device(struct instance *instance, VkPhysicalDevice handle, cons
     printf("one token after %6u: %9.2f us with rope_append, %5.0f GB/s\n", positions[i], us,
            8e-3 * kv_heads * size * positions[i] / us);
   }
-  for (int i = 0; i < 7; i++) {
+  for (size_t i = 0; i < sizeof tokens / sizeof *tokens; i++) {
     const uint32_t T = tokens[i][0], pos = tokens[i][1], w = tokens[i][2];
     double us = time_attention(T, pos, w, 8), keys = 0;
     for (uint32_t t = 0; t < T; t++) keys += w && w < pos + t + 1 ? w : pos + t + 1;
