@@ -15,13 +15,15 @@ void base_state(const struct server *s, struct base *base) {
   if (base->state) base->cached = base->turn.count;
 }
 
-bool base_find(const struct server *s, const char *key, struct base *base) {
-  base->turn_blob = store_key_valid(key) ? store_get(s->store, STORE_TURN, key) : NULL;
-  if (!base->turn_blob) return false;
-  if (turn_unpack(base->turn_blob, s->engine.model_info.vocabulary, &base->turn)) return true;
+enum store_found base_find(const struct server *s, const char *key, struct base *base) {
+  base->turn_blob = NULL;
+  const enum store_found found =
+      store_key_valid(key) ? store_get(s->store, STORE_TURN, key, &base->turn_blob) : STORE_ABSENT;
+  if (found != STORE_FOUND) return found;
+  if (turn_unpack(base->turn_blob, s->engine.model_info.vocabulary, &base->turn)) return STORE_FOUND;
   blob_drop(base->turn_blob);
   base->turn_blob = NULL;
-  return false;
+  return STORE_ABSENT;
 }
 
 void base_free(struct base *base) {
@@ -107,7 +109,7 @@ static size_t find_conversation(const struct server *s, const struct request *r,
     if (r->messages[i].role != DELTAIC_ROLE_ASSISTANT) continue;
     ++tries;
     keep_key(r->messages, i + 1, NULL, key);
-    if (base_find(s, key, base)) return i + 1;
+    if (base_find(s, key, base) == STORE_FOUND) return i + 1;
   }
   return 0;
 }

@@ -206,9 +206,12 @@ struct call *call_create(struct server *s, struct request *request, size_t *take
   } else if (r->model && strcmp(r->model, s->name) != 0) {
     problem_set(p, 404, "model", "model_not_found", "there is no model \"%.100s\" here; there is \"%.100s\"", r->model,
                 s->name);
-  } else if (r->previous && !base_find(s, r->previous, &base)) {
-    problem_set(p, 404, "previous_response_id", "previous_response_not_found",
-                "there is no response \"%.80s\", or it has expired", r->previous);
+  } else if (r->previous) {
+    const enum store_found found = base_find(s, r->previous, &base);
+    if (found == STORE_DOWN) problem_set(p, 503, "previous_response_id", "", "%s", store_down);
+    if (found == STORE_ABSENT)
+      problem_set(p, 404, "previous_response_id", "previous_response_not_found",
+                  "there is no response \"%.80s\", or it has expired", r->previous);
   }
   if (!p->status && r->api == API_COMPLETIONS) prepare_prompts(s, call, &base, p);
   if (!p->status && r->api != API_COMPLETIONS) prepare_messages(s, call, &base, p);

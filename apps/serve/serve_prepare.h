@@ -21,7 +21,8 @@ struct base {
   struct turn turn;
   size_t cached;
 };
-bool base_find(const struct server *s, const char *key, struct base *base);
+// Finds the turn. Unless it is found, `base` has none.
+enum store_found base_find(const struct server *s, const char *key, struct base *base);
 void base_state(const struct server *s, struct base *base); // finds the state behind the turn
 void base_free(struct base *base);
 // The tokens of a conversation and of the answer's beginning, whose text is *opening.

@@ -22,13 +22,12 @@ static bool unpack(const struct server *s, const struct blob *blob, struct turn 
   return turn_unpack(blob, s->engine.model_info.vocabulary, turn);
 }
 
-static struct blob *find_state(struct server *s, const struct turn *turn) {
-  return turn->count ? store_get(s->store, STORE_STATE, turn->state) : NULL;
-}
-
 static struct reply get(struct server *s, const struct blob *turn_blob) {
   struct turn turn;
-  struct blob *state = unpack(s, turn_blob, &turn) ? find_state(s, &turn) : NULL;
+  struct blob *state = NULL;
+  enum store_found found = STORE_ABSENT;
+  if (unpack(s, turn_blob, &turn) && turn.count) found = store_get(s->store, STORE_STATE, turn.state, &state);
+  if (found == STORE_DOWN) return refuse(503, "", "", store_down);
   if (!state)
     return refuse(404, "", "state_not_found",
                   "the state has left the memory; the next turn computes it again from its tokens");
@@ -109,8 +108,11 @@ static struct reply fork_turn(struct server *s, const struct bytes *body) {
   char id[TURN_ID];
   json_t *root = request_json(body->data ? body->data : "", body->size, &problem);
   const char *from = json_string_value(json_object_get(root, "from"));
-  struct blob *blob = from && store_key_valid(from) ? store_get(s->store, STORE_TURN, from) : NULL;
+  struct blob *blob = NULL;
+  enum store_found found = STORE_ABSENT;
+  if (from && store_key_valid(from)) found = store_get(s->store, STORE_TURN, from, &blob);
   if (!from) problem_set(&problem, 400, "from", "", "\"from\" takes the id of a response or state");
+  if (found == STORE_DOWN) problem_set(&problem, 503, "", "", "%s", store_down);
   if (!blob) problem_set(&problem, 404, "from", "state_not_found", "there is no such state, or it has expired");
   struct reply out = {0};
   if (blob && !unpack(s, blob, &turn)) problem_set(&problem, 404, "from", "state_not_found", "the state is damaged");
@@ -130,7 +132,8 @@ static struct reply fork_turn(struct server *s, const struct bytes *body) {
 // The same turn for a client that sends the conversation again, and its state where that is another one of this turn.
 static void drop_alias(struct server *s, const char *id, const char *alias) {
   struct turn turn;
-  struct blob *blob = store_get(s->store, STORE_TURN, alias);
+  struct blob *blob;
+  store_get(s->store, STORE_TURN, alias, &blob);
   if (blob && unpack(s, blob, &turn) && !strncmp(turn.state, id, strlen(id)))
     store_drop(s->store, STORE_STATE, turn.state);
   store_drop(s->store, STORE_TURN, alias);
@@ -151,7 +154,8 @@ struct reply states_answer(struct server *s, const char *method, const char *id,
   if (!store_key_valid(id) || strlen(id) >= TURN_ID)
     return refuse(400, "", "", "a state's id has at most 63 letters, digits, _ and -");
   if (!strcmp(method, "PUT")) return put(s, id, body);
-  struct blob *blob = store_get(s->store, STORE_TURN, id);
+  struct blob *blob;
+  if (store_get(s->store, STORE_TURN, id, &blob) == STORE_DOWN) return refuse(503, "", "", store_down);
   if (!blob) return refuse(404, "", "state_not_found", "there is no such state, or it has expired");
   struct reply out = !strcmp(method, "GET") ? get(s, blob) : drop(s, id, blob);
   blob_drop(blob);

@@ -178,22 +178,26 @@ void store_settle(struct store *store, enum store_kind kind, uint32_t millisecon
   if (store->behind.settle) store->behind.settle(store->behind.self, kind, milliseconds);
 }
 
-struct blob *store_get(struct store *store, enum store_kind kind, const char *key) {
-  struct blob *blob = NULL;
+const char store_down[] = "the store does not answer; try again";
+
+enum store_found store_get(struct store *store, enum store_kind kind, const char *key, struct blob **blob) {
+  *blob = NULL;
   pthread_mutex_lock(&store->lock);
   struct entry *e = *place_of(&store->shelves[kind], key);
   if (e) {
-    blob = blob_hold(e->blob);
+    *blob = blob_hold(e->blob);
     unlink_use(&store->shelves[kind], e);
     link_newest(&store->shelves[kind], e);
   }
   pthread_mutex_unlock(&store->lock);
-  if (blob || !store->behind.get) return blob;
-  if (store->behind.get(store->behind.self, kind, key, &blob) != STORE_FOUND) return NULL;
+  if (*blob) return STORE_FOUND;
+  if (!store->behind.get) return STORE_ABSENT;
+  const enum store_found found = store->behind.get(store->behind.self, kind, key, blob);
+  if (found != STORE_FOUND) return found;
   pthread_mutex_lock(&store->lock);
-  keep(store, kind, key, blob);
+  keep(store, kind, key, *blob);
   pthread_mutex_unlock(&store->lock);
-  return blob;
+  return STORE_FOUND;
 }
 
 static bool sooner_computed(struct store *store, const char *key, uint64_t tokens) {
@@ -204,7 +208,8 @@ static bool sooner_computed(struct store *store, const char *key, uint64_t token
 
 struct blob *store_get_state(struct store *store, const char *key, uint64_t tokens) {
   const bool skipped = sooner_computed(store, key, tokens);
-  struct blob *blob = skipped ? NULL : store_get(store, STORE_STATE, key);
+  struct blob *blob = NULL;
+  if (!skipped) store_get(store, STORE_STATE, key, &blob);
   if (!blob) metrics_add(store->metrics, skipped ? METRIC_STATES_SKIPPED : METRIC_STATES_COMPUTED, 1);
   return blob;
 }

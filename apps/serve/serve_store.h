@@ -29,6 +29,7 @@ enum { STORE_KEY = 80 }; // bytes of the longest key with its NUL; keys have let
 bool store_key_valid(const char *key);
 
 enum store_found { STORE_FOUND, STORE_ABSENT, STORE_DOWN };
+extern const char store_down[]; // what a client is told then
 
 // A store behind the memory (--store). Functions may be called by several threads at once. put and drop must not wait:
 // they queue their work and drop it when the queue is full. get waits no longer than a bound of its own.
@@ -61,8 +62,9 @@ void store_put_after(struct store *store, const char *key, const char *after, st
 bool store_outlives(const struct store *store); // there is a store behind, which may take long to answer
 // Waits until the store behind has what was put, so that no crash loses it; at most so long.
 void store_settle(struct store *store, enum store_kind kind, uint32_t milliseconds);
-// Holds the blob for the caller. NULL: there is none. What comes from behind is kept in memory.
-struct blob *store_get(struct store *store, enum store_kind kind, const char *key);
+// Holds the blob for the caller; NULL unless it is found. What comes from behind is kept in memory. DOWN: the store
+// behind does not answer.
+enum store_found store_get(struct store *store, enum store_kind kind, const char *key, struct blob **blob);
 // The same for the state of a text of so many tokens; NULL also where that is computed sooner than it would come from
 // behind, by the measured speeds.
 struct blob *store_get_state(struct store *store, const char *key, uint64_t tokens);

@@ -30,7 +30,9 @@ static void put(struct store *store, const char *key, size_t size, int value) {
 
 // The value that the key has, or -1.
 static int value_of(struct store *store, const char *key) {
-  struct blob *blob = store_get(store, STORE_STATE, key);
+  struct blob *blob;
+  const enum store_found found = store_get(store, STORE_STATE, key, &blob);
+  assert_int_equal(found == STORE_FOUND, blob != NULL);
   const int value = blob ? blob->bytes[0] : -1;
   blob_drop(blob);
   return value;
@@ -64,6 +66,7 @@ static void the_least_recently_used_leave_first(void **state) {
 
 struct behind {
   struct blob *blob;
+  bool down;
   int puts, gets, drops, closes;
 };
 
@@ -77,6 +80,7 @@ static void behind_put(void *self, enum store_kind kind, const char *key, const 
 static enum store_found behind_get(void *self, enum store_kind kind, const char *key, struct blob **blob) {
   struct behind *b = self;
   ++b->gets;
+  if (b->down) return STORE_DOWN;
   if (!b->blob) return STORE_ABSENT;
   *blob = blob_hold(b->blob);
   return STORE_FOUND;
@@ -101,6 +105,11 @@ static void what_left_the_memory_comes_from_behind(void **state) {
   assert_int_equal(value_of(store, "a"), 8); // the fake has one value
   assert_int_equal(b.gets, 2);
   assert_true(store_in_memory(store, STORE_STATE, "a")); // and is kept again
+  b.down = true;
+  struct blob *blob;
+  assert_int_equal(store_get(store, STORE_STATE, "b", &blob), STORE_DOWN);
+  assert_null(blob);
+  assert_int_equal(value_of(store, "a"), 8); // memory does not need it
   store_drop(store, STORE_STATE, "a");
   store_close(store);
   assert_int_equal(b.puts, 2);
