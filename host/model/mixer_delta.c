@@ -23,7 +23,7 @@
 struct delta_weights {
   struct tensor in_proj, in_bias; // (rows, D), (1, rows) f32 or absent: only the masks have a bias
   struct tensor mask;             // (1, Hv * r * r) f32: M of a fixed mask
-  struct tensor conv, conv_bias;  // (W, columns.qkv) f32, (1, columns.qkv) f32 or absent
+  struct tensor conv, conv_bias;  // (conv_width(), columns.qkv) f32, (1, columns.qkv) f32 or absent
   struct tensor A_log, dt_bias;   // (1, Hv) f32 when gated
   struct tensor o_norm, o_proj;   // (1, Dv) f32 or absent, (D, Hv * Dv)
   uint32_t gate_from, mask_from;  // first columns in the projections
@@ -31,7 +31,7 @@ struct delta_weights {
 };
 
 struct delta_state {
-  struct tensor history; // (slots, (W-1) * columns.qkv), oldest token first
+  struct tensor history; // (slots, (conv_width() - 1) * columns.qkv), oldest token first
   struct tensor S;       // (slots, Hv * Dk * Dv)
 };
 
@@ -224,7 +224,7 @@ static struct conv_args conv_args(const struct delta_spec *s) {
                             .Dk = s->Dk};
 }
 
-// op_conv has applied SiLU, so op_delta_inputs applies another activation or none.
+// If the activation of q and k is SiLU, op_conv has applied it. Otherwise op_delta_inputs applies theirs.
 static struct delta_input_args input_args(const struct delta_spec *s) {
   return (struct delta_input_args){.heads = (1 + s->n) * s->H,
                                    .Dk = s->Dk,
@@ -243,34 +243,32 @@ static struct delta_input_args input_args(const struct delta_spec *s) {
 // depend on a position: that is in call->sequences. Training runs the same list backwards, so each operation has a
 // backward pass (docs/backward.md). Outputs stand before inputs.
 //
-// The Vulkan backend may run neighbouring operations as one kernel (match.h has the patterns, lower.c the rules). An
-// operation between them, or another reader of their values, costs speed and changes no result beyond rounding.
+// The Vulkan backend may run neighbouring operations as one kernel (lower.c has the rules). An operation between them,
+// or another reader of their values, costs speed and changes no result beyond rounding.
 //
 // oplist_value(list, rows, columns) declares a temporary tensor, which one operation writes and later ones read. Its
-// memory is the backend's choice, and is free for other values when block.c ends the layer's scope. A value is f32, but
-// a backend may store these four as f16, if the product or rule at the end of their chain rounds to f16 anyway
-// (lower_values.c): convolved, normed_qkv, o and normed. Then padding follows each query and key. tensor_cols(t, first,
-// count) is a view of columns; a value with views stays f32. What the layer does not have is absent: a zeroed tensor,
-// such as `none`, which operations and probes leave out.
+// memory is the backend's choice (oplist.h). A value is f32, but a backend may store convolved, normed_qkv, o and
+// normed as f16 where their readers round to f16 anyway (lower_values.c has the conditions). Then padding follows each
+// query and key. tensor_cols(t, first, count) is a view of columns; a value with views stays f32. What the layer does
+// not have is absent: a zeroed tensor, such as `none`, which operations and probes leave out.
 //
 // op_probe() shows a tensor to the library's caller, with rows and columns as the caller sees them. It records nothing
 // unless the caller asked for this kind. A list with probes is not kept for later tokens.
 //
-//   input       (T, D)            from block.c: the residual stream, normalized if the model's norms come before its
-//                                 mixers. One row for each token; sequence after sequence
+//   input       (T, D)            from block.c, which computes the norm, before the mixer or after it. One row for each
+//                                 token; sequence after sequence
 //   qkv_in      (T, columns.qkv)  q of H heads; k of H heads, step after step; v of Hv heads, step after step
 //   gate        (T, Hv * Dv)      input of the output gate's SiLU
 //   beta_decay  (T, n * Hv + Hv)  inputs of beta's sigmoid, then of the decay's softplus; no columns for what is absent
 //   mask        (T, Hv * r * r)   Head-in-Head's; absent if r = 1. For each head r rows of r columns: the logits of
-//   each
-//                                 token's mask, or, if it is fixed, M itself, in one row for all tokens
+//                                 every token's mask, or, if it is fixed, M itself, in one row for all tokens
 //   convolved   (T, columns.qkv)  qkv_in after convolution; v, and q and k if spec->activation is SiLU, also after SiLU
 //   normed_qkv  (T, columns.qkv)  convolved; q and k after their other activation, if any, and their norm
 //   beta        (T, n * Hv)       step after step, Hv each: column step * Hv + head, from 0
 //   g           (T, Hv)           logarithm of the papers' decay alpha, one per token and head
 //   o           (T, Hv * Dv)      what the heads read from their states
 //   normed      (T, Hv * Dv)      o after the output norm and gate
-//   output      (T, D)            block.c adds it to the residual stream
+//   output      (T, D)            block.c adds it, or its norm, to the residual stream
 //
 // A call is one slice. A long prompt takes several, each from the states that the one before it left.
 //
@@ -303,8 +301,8 @@ static void delta_forward(const void *layer_spec, const void *layer_weights, con
   op_linear(list, projected, input, weights->in_proj, weights->in_bias);
 
   // The short convolution: reads and updates the history, and applies SiLU to v, and also to q and k unless
-  // spec->activation is another one, identity included (conv_args, silu_from). weights->conv has W rows; the last is
-  // the weight of the token itself, the first that of the oldest. A layer without convolution has one tap of weight 1.
+  // spec->activation is another one, identity included (conv_args, silu_from). The last row of weights->conv is the
+  // weight of the token itself, the first that of the oldest. A layer without convolution has one row of ones.
   const struct tensor convolved = oplist_value(list, T, columns.qkv);
   op_conv(list, &(struct conv){.y = convolved,
                                .history = state->history,
