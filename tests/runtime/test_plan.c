@@ -621,6 +621,8 @@ static void attention_on_matrices_fits_its_device(void **state) {
   assert_int_equal(plan_attention_parts(&h200, &m, 4, 100000), 66);
   assert_int_equal(plan_attention_parts(&h200, &m, 4, 4096), 16);
   assert_int_equal(plan_attention_parts(&h200, &m, 4, 256), 1);
+  assert_int_equal(plan_attention_parts(&h200, &m, 88, 100000), 3);
+  assert_int_equal(plan_attention_parts(&h200, &m, 89, 100000), 1); // two gain little
   assert_int_equal(plan_attention_records(&h200, 256, 256), 0);
 }
 
