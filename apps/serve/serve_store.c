@@ -34,7 +34,7 @@ struct store {
 // ---------------------------------------------------------------- blobs
 
 struct blob *blob_create(size_t size) {
-  struct blob *blob = size <= SIZE_MAX - sizeof *blob ? malloc(sizeof *blob + size) : NULL;
+  struct blob *blob = size <= SIZE_MAX - sizeof *blob ? platform_alloc(sizeof *blob + size, 16) : NULL;
   if (!blob) return NULL;
   atomic_init(&blob->holders, 1);
   blob->size = size;
@@ -61,7 +61,7 @@ struct blob *blob_hold(struct blob *blob) {
 void blob_drop(struct blob *blob) {
   if (!blob || atomic_fetch_sub(&blob->holders, 1) != 1) return;
   if (blob->bytes != (uint8_t *)(blob + 1)) free(blob->bytes);
-  free(blob);
+  platform_free(blob);
 }
 
 // ---------------------------------------------------------------- the table

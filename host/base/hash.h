@@ -14,14 +14,18 @@ static inline uint64_t hash_word(uint64_t h, uint64_t word) {
 
 static inline uint64_t hash_bytes(uint64_t h, const void *data, uint64_t bytes) {
   const unsigned char *p = data;
-  uint64_t lane[4] = {h, h + 1, h + 2, h + 3}, words[4] = {0};
+  uint64_t a = h, b = h + 1, c = h + 2, d = h + 3, words[4]; // not an array: gcc -O2 makes slow vectors of it
   for (; bytes >= sizeof words; bytes -= sizeof words, p += sizeof words) {
     memcpy(words, p, sizeof words);
-    for (int i = 0; i < 4; i++) lane[i] = hash_word(lane[i], words[i]);
+    a = hash_word(a, words[0]);
+    b = hash_word(b, words[1]);
+    c = hash_word(c, words[2]);
+    d = hash_word(d, words[3]);
   }
   memset(words, 0, sizeof words);
   if (bytes) memcpy(words, p, bytes);
-  for (int i = 0; i < 4; i++) h = hash_word(hash_word(h, lane[i]), words[i]);
+  const uint64_t lanes[4] = {a, b, c, d};
+  for (int i = 0; i < 4; i++) h = hash_word(hash_word(h, lanes[i]), words[i]);
   return hash_word(h, bytes);
 }
 #endif

@@ -6,6 +6,7 @@
 //   also fits a session with another context or batch. The checksum is FNV-1a over everything after the header, eight
 //   bytes at a time.
 #include "hash.h"
+#include "platform.h"
 #include "session.h"
 
 #include <stdlib.h>
@@ -320,10 +321,10 @@ static deltaic_status save_to_memory(struct deltaic_session *s, uint32_t slot, v
                                      const char *function) {
   deltaic_status status = state_size(s, slot, bytes, function);
   if (status != DELTAIC_OK) return status;
-  *data = malloc(*bytes);
+  *data = platform_alloc(*bytes, TENSOR_ALIGN);
   if (!*data) return fail_memory("a saved state", *bytes);
   status = save(s, slot, *data, *bytes, NULL, function);
-  if (status != DELTAIC_OK) free(*data);
+  if (status != DELTAIC_OK) platform_free(*data);
   return status;
 }
 
@@ -334,7 +335,7 @@ deltaic_status deltaic_session_save_file(deltaic_session *s, const char *path) {
   deltaic_status status = save_to_memory(s, 0, &data, &bytes, "deltaic_session_save_file");
   if (status != DELTAIC_OK) return status;
   status = file_replace(path, data, bytes);
-  free(data);
+  platform_free(data);
   return status;
 }
 
@@ -356,7 +357,7 @@ static deltaic_status fork_slot(struct deltaic_session *s, struct deltaic_sessio
   deltaic_status status = save_to_memory(s, slot, &data, &bytes, "deltaic_session_fork");
   if (status != DELTAIC_OK) return status;
   status = load(fork, slot, data, bytes, "deltaic_session_fork");
-  free(data);
+  platform_free(data);
   return status;
 }
 

@@ -51,7 +51,7 @@ void platform_unmap(const char *data, uint64_t bytes);
 
 // ---------------------------------------------------------------- memory, threads, time
 
-void *platform_alloc(size_t bytes, size_t align); // in large pages where that helps; platform_free() frees it
+void *platform_alloc(size_t bytes, size_t align); // in large pages where there are some; platform_free() frees it
 void platform_free(void *memory);
 uint64_t platform_memory(void);      // bytes of main memory; 0: unknown
 uint64_t platform_free_memory(void); // bytes that can be had without swapping; 0: unknown
