@@ -9,9 +9,9 @@
 // Sizes have the letters of docs/mixers.md: T tokens, D width of the model, H query and key heads of Dk elements, Hv
 // value heads of Dv, n householder steps per token, r blocks of a head with a mask between them, W taps of convolution.
 //
-// All projections of the input are one matrix, for a single product. Its rows are q, k, v, padding, gate, padding, mask
-// logits, padding, beta, decay. The padding makes the columns after it start where a descriptor may start. The decay
-// needs none: op_delta_inputs reads beta and the decay as one view.
+// All projections of the input are one matrix, for a single op_linear(). Its rows are q, k, v, padding, gate, padding,
+// mask logits, padding, beta, decay. The padding makes the columns after it start where a descriptor may start. The
+// decay needs none: op_delta_inputs reads beta and the decay as one view.
 #include "mixer_delta.h"
 
 #include "mixer.h"
@@ -247,13 +247,13 @@ static struct delta_input_args input_args(const struct delta_spec *s) {
 // or another reader of their values, costs speed and changes no result beyond rounding.
 //
 // oplist_value(list, rows, columns) declares a temporary tensor, which one operation writes and later ones read. Its
-// memory is the backend's choice (oplist.h). A value is f32, but a backend may store convolved, normed_qkv, o and
-// normed as f16 where their readers round to f16 anyway (lower_values.c has the conditions). Then padding follows each
-// query and key. tensor_cols(t, first, count) is a view of columns; a value with views stays f32. What the layer does
-// not have is absent: a zeroed tensor, such as `none`, which operations and probes leave out.
+// memory is the backend's choice (oplist.h). A value is f32. A backend may store two pairs as f16 (lower_values.c):
+// convolved and normed_qkv if the delta rule multiplies f16 matrices, with padding after each query and key, and o and
+// normed if the output projection does. tensor_cols(t, first, count) is a view of columns; a value with views stays f32.
+// What the layer does not have is absent: a zeroed tensor, such as `none`, which operations and probes leave out.
 //
 // op_probe() shows a tensor to the library's caller, with rows and columns as the caller sees them. It records nothing
-// unless the caller asked for this kind. A list with probes is not kept for later tokens.
+// unless the caller asked for this kind. Tokens that deltaic_session_next() draws are not probed.
 //
 //   input       (T, D)            from block.c, which computes the norm, before the mixer or after it. One row for each
 //                                 token; sequence after sequence
@@ -275,7 +275,7 @@ static struct delta_input_args input_args(const struct delta_spec *s) {
 //   call->sequences (B, 4)        struct sequence (control.h): first row, number of rows, position (tokens before this
 //                                 slice), slot (row of the states). Together they have all T rows; no slot occurs twice
 //   state->S                      for each slot: Hv matrices (Dk, Dv)
-//   state->history                for each slot: the last W - 1 rows of qkv_in, the oldest first; none if W < 2
+//   state->history                for each slot: the last W - 1 rows of qkv_in, the oldest first; no columns if W < 2
 //
 // Both are zero in a new session and after a reset (session.c: all slots; state.c: one). layer_state is const because
 // it has the tensors only. The list changes the memory behind them.
@@ -289,7 +289,7 @@ static void delta_forward(const void *layer_spec, const void *layer_weights, con
   const uint32_t T = call->T;
   struct oplist *list = call->l;
 
-  // One product computes all projections of the input: projected = input in_proj^T (+ in_bias). in_proj has a row for
+  // One operation computes all projections of the input: projected = input in_proj^T (+ in_bias). in_proj has a row for
   // each column of projected, padding included. Each part is a view of columns.
   const struct tensor projected = oplist_value(list, T, weights->in_proj.rows);
   const struct tensor qkv_in = tensor_cols(projected, 0, columns.qkv);

@@ -15,8 +15,8 @@ static float nonnegative(float z, enum hh_nonneg nonneg) {
   return z;
 }
 
-// Computes a row of N. e^z is taken relative to the row's maximum, so that the sum of squares cannot overflow; the
-// row's norm divides that factor out again.
+// Computes a row of N. e^z is divided by e^top, where top is the row's maximum or 0 if that is larger, so that the sum
+// of squares cannot overflow; the row's norm removes the factor.
 static void mask_row(float *N, const float *z, uint32_t r, enum hh_nonneg nonneg) {
   float top = 0, squares = 0;
   for (uint32_t b = 0; b < r && nonneg == HH_NONNEG_EXP; b++) top = fmaxf(top, z[b]);

@@ -7,8 +7,8 @@ float nonneg(float z) {
   return NONNEG == HH_SOFTPLUS ? softplus(z) : NONNEG == HH_SIGMOID ? sigmoid(z) : accurate_exp(z);
 }
 
-// Computes a row of N from the row of z at `from`. e^z is taken relative to the row's maximum, so that the sum of
-// squares cannot overflow; the row's norm divides that factor out again.
+// Computes a row of N from the row of z at `from`. e^z is divided by e^top, where top is the row's maximum
+// or 0 if that is larger, so that the sum of squares cannot overflow; the row's norm removes the factor.
 void mask_row(uint from, out float N[R]) {
   float top = 0.0, squares = 0.0;
   if (NONNEG == HH_EXP) {
