@@ -11,7 +11,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "GGUF data is little-endian and is used as it is");
 
@@ -19,30 +18,6 @@ enum { VERSION = 3, NAME_BYTES = 256, ALIGN = 32, ALIGN_MOST = 1 << 16 };
 enum {
   ELEMENTS_MOST = 1 << 25
 }; // of all arrays: eight times the largest vocabulary's tokens, types, scores and merges
-
-// ---------------------------------------------------------------- types of tensors
-
-static const struct gguf_type types[] = {
-    {0, "F32", 1, 4},         {1, "F16", 1, 2},         {2, "Q4_0", 32, 18},      {3, "Q4_1", 32, 20},
-    {6, "Q5_0", 32, 22},      {7, "Q5_1", 32, 24},      {8, "Q8_0", 32, 34},      {9, "Q8_1", 32, 36},
-    {10, "Q2_K", 256, 84},    {11, "Q3_K", 256, 110},   {12, "Q4_K", 256, 144},   {13, "Q5_K", 256, 176},
-    {14, "Q6_K", 256, 210},   {15, "Q8_K", 256, 292},   {16, "IQ2_XXS", 256, 66}, {17, "IQ2_XS", 256, 74},
-    {18, "IQ3_XXS", 256, 98}, {19, "IQ1_S", 256, 50},   {20, "IQ4_NL", 32, 18},   {21, "IQ3_S", 256, 110},
-    {22, "IQ2_S", 256, 82},   {23, "IQ4_XS", 256, 136}, {24, "I8", 1, 1},         {25, "I16", 1, 2},
-    {26, "I32", 1, 4},        {27, "I64", 1, 8},        {28, "F64", 1, 8},        {29, "IQ1_M", 256, 56},
-    {30, "BF16", 1, 2},       {34, "TQ1_0", 256, 54},   {35, "TQ2_0", 256, 66},   {39, "MXFP4", 32, 17}};
-
-const struct gguf_type *gguf_type(uint32_t number) {
-  for (size_t i = 0; i < sizeof types / sizeof *types; i++)
-    if (types[i].number == number) return &types[i];
-  return NULL;
-}
-
-const struct gguf_type *gguf_type_named(const char *name) {
-  for (size_t i = 0; i < sizeof types / sizeof *types; i++)
-    if (!strcasecmp(types[i].name, name)) return &types[i];
-  return NULL;
-}
 
 // ---------------------------------------------------------------- bytes
 
@@ -53,7 +28,8 @@ struct cursor {
   uint64_t at;
   const char *what; // is being read, for messages
   uint64_t elements;
-  bool cut; // the status is due to the end of the view
+  struct gguf *lists; // gets the lists of a tokenizer; NULL: they become JSON
+  bool cut;           // the status is due to the end of the view
   deltaic_status status;
 };
 
@@ -144,7 +120,40 @@ static json_t *read_scalar(struct cursor *c, enum value_type type) {
   return NULL;
 }
 
-static json_t *read_array(struct cursor *c) {
+static bool is_list(const char *name) {
+  static const char *const names[GGUF_LISTS] = {"tokenizer.ggml.tokens", "tokenizer.ggml.token_type",
+                                                "tokenizer.ggml.scores", "tokenizer.ggml.merges"};
+  for (int i = 0; i < GGUF_LISTS; i++)
+    if (!strcmp(name, names[i])) return true;
+  return false;
+}
+
+// Checks that the elements are in the view, and stands for them.
+static json_t *pass_over(struct cursor *c, uint32_t type, uint64_t count) {
+  struct gguf *out = c->lists;
+  out->lists[out->list_count++] = (struct gguf_list){.type = type, .at = c->at, .left = count};
+  for (uint64_t i = 0; type == STRING && i < count && !c->status; i++) take(c, number(c, 8));
+  if (type != STRING) take(c, count * value_bytes[type]);
+  return c->status ? NULL : json_null();
+}
+
+bool gguf_next(struct gguf_list *list, struct file_view view, struct gguf_element *out) {
+  struct cursor c = {.view = view, .at = list->at};
+  if (!list->left) return false;
+  list->left--;
+  *out = (struct gguf_element){0};
+  if (list->type == STRING) {
+    out->bytes = number(&c, 8);
+    out->text = take(&c, out->bytes);
+  } else {
+    const uint32_t bytes = value_bytes[list->type];
+    out->number = sign_extend(number(&c, bytes), bytes);
+  }
+  list->at = c.at;
+  return true;
+}
+
+static json_t *read_array(struct cursor *c, bool list_of_tokenizer) {
   const uint64_t type = number(c, 4), count = number(c, 8);
   if (c->status) return NULL;
   if (type >= VALUE_TYPES || type == ARRAY) {
@@ -160,6 +169,7 @@ static json_t *read_array(struct cursor *c) {
     return NULL;
   }
   c->elements += count;
+  if (list_of_tokenizer && c->lists) return pass_over(c, (uint32_t)type, count);
   json_t *list = json_array();
   for (uint64_t i = 0; list && i < count; i++) {
     if (!json_array_append_new(list, read_scalar(c, (enum value_type)type))) continue;
@@ -182,11 +192,13 @@ static void read_key(struct cursor *c, json_t *keys) {
   if (!c->status && json_object_get(keys, name))
     c->status = fail(DELTAIC_BAD_FILE, "%s: %s is given twice", c->file, name);
   if (c->status) return;
-  json_t *value = type == ARRAY ? read_array(c) : read_scalar(c, (enum value_type)type);
+  json_t *value = type == ARRAY ? read_array(c, is_list(name)) : read_scalar(c, (enum value_type)type);
   if (!value && !c->status) c->status = fail_memory("a GGUF file's keys", 0);
   if (!c->status && json_object_set_new_nocheck(keys, name, json_incref(value)))
     c->status = fail_memory("a GGUF file's keys", 0);
   json_decref(value);
+  struct gguf_list *last = c->lists && c->lists->list_count ? &c->lists->lists[c->lists->list_count - 1] : NULL;
+  if (!c->status && last && !last->name) last->name = json_object_iter_key(json_object_iter_at(keys, name));
 }
 
 bool gguf_is(struct file_view view) { return view.bytes >= 4 && !memcmp(view.data, "GGUF", 4); }
@@ -199,8 +211,8 @@ bool gguf_is_file(const char *path) {
   return read && gguf_is((struct file_view){begin, sizeof begin});
 }
 
-deltaic_status gguf_read_keys(const char *file, struct file_view view, struct gguf *out) {
-  struct cursor c = {.file = file, .view = view, .what = "the header"};
+static deltaic_status read_keys(const char *file, struct file_view view, bool lists, struct gguf *out) {
+  struct cursor c = {.file = file, .view = view, .what = "the header", .lists = lists ? out : NULL};
   memset(out, 0, sizeof *out);
   if (!gguf_is(view)) return fail(DELTAIC_BAD_FILE, "%s: is not a GGUF file", file);
   take(&c, 4);
@@ -219,6 +231,10 @@ deltaic_status gguf_read_keys(const char *file, struct file_view view, struct gg
   out->at = c.at;
   out->cut = c.cut;
   return c.status;
+}
+
+deltaic_status gguf_read_keys(const char *file, struct file_view view, struct gguf *out) {
+  return read_keys(file, view, false, out);
 }
 
 deltaic_status gguf_visit_keys(const char *file, struct file_view view, gguf_key_visitor each, void *user) {
@@ -346,7 +362,7 @@ deltaic_status gguf_read(struct input *in, bool tensors, struct gguf *out) {
   deltaic_status status = input_hold(in, FIRST);
   while (!status) {
     const struct file_view held = {in->view.data, in->held};
-    status = gguf_read_keys(in->name, held, out);
+    status = read_keys(in->name, held, tensors, out);
     if (!status && tensors) status = gguf_read_tensors(in->name, held, in->view.bytes, out);
     if (!status || !out->cut || in->held == in->view.bytes) return status;
     if (in->held >= MOST)

@@ -24,9 +24,28 @@ struct gguf_tensor {
   uint64_t at, bytes;        // where it is in the file
 };
 
+// A list of a tokenizer, as it is in the file.
+struct gguf_list {
+  const char *name;  // of the key
+  uint32_t type;     // of the elements
+  uint64_t at, left; // where the next element is in the file, and how many are left
+};
+struct gguf_element {
+  int64_t number;   // or
+  const char *text; // NULL: it is a number. It may not be UTF-8
+  uint64_t bytes;
+};
+// The next element of a list of integers or texts that gguf_read() has accepted. False: there is none.
+bool gguf_next(struct gguf_list *list, struct file_view view, struct gguf_element *out);
+
+enum { GGUF_LISTS = 4 };
 struct gguf {
   // Names and values. An integer is a JSON integer, an array a JSON array; a number that is not finite is null.
   json_t *keys;
+  // With tensors, the longest lists are here, and their keys are null: the file's tokens, their types, scores and
+  // merges. JSON would take a tenth of a second for each of them, and only a tokenizer needs them all.
+  struct gguf_list lists[GGUF_LISTS];
+  int list_count;
   json_t *names; // owns the tensors' names
   struct gguf_tensor *tensors;
   size_t count, capacity;
@@ -40,7 +59,7 @@ bool gguf_is_file(const char *path); // the same; false if the file cannot be re
 deltaic_status gguf_read_keys(const char *file, struct file_view view, struct gguf *out);
 // Reads the list of tensors, after the keys. bytes: of the whole file.
 deltaic_status gguf_read_tensors(const char *file, struct file_view view, uint64_t bytes, struct gguf *out);
-// Both, or the keys alone, of a file of which they hold as much as they need.
+// Both, or the keys alone, with all lists, of a file of which they hold as much as they need.
 deltaic_status gguf_read(struct input *in, bool tensors, struct gguf *out);
 void gguf_free(struct gguf *gguf); // accepts a zeroed struct
 

@@ -171,7 +171,7 @@ static deltaic_status read_config(struct json_reader *r, const struct gguf_arch 
   if (!status && !text) status = fail_memory("a config", 0);
   if (!status) status = a->arch->read(r, config, checkpoint, out);
   if (!status) status = r->status;
-  if (!status) status = generation_of_gguf(r->file, k.all, out->V, &out->generation);
+  if (!status) status = generation_of_gguf(checkpoint, out->V, &out->generation);
   if (!status) out->eos = out->generation.ends.count ? out->generation.ends.ids[0] : -1;
   if (!status) out->config_hash = hash_bytes(HASH_BEGIN, text, strlen(text));
   free(text);

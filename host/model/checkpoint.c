@@ -339,6 +339,16 @@ struct file_tensor *checkpoint_findf(struct checkpoint *c, const char *format, .
 
 const json_t *checkpoint_keys(const struct checkpoint *c) { return c->shards[0].names ? c->shards[0].header : NULL; }
 
+bool checkpoint_next(const struct checkpoint *c, struct gguf_list *list, struct gguf_element *out) {
+  return gguf_next(list, c->shards[0].input.view, out);
+}
+
+struct gguf_list checkpoint_list(const struct checkpoint *c, const char *name) {
+  for (int i = 0; i < GGUF_LISTS; i++)
+    if (c->shards[0].lists[i].name && !strcmp(c->shards[0].lists[i].name, name)) return c->shards[0].lists[i];
+  return (struct gguf_list){0};
+}
+
 const char *checkpoint_path(const struct checkpoint *c) { return c->path; }
 
 const deltaic_source *checkpoint_source(const struct checkpoint *c) { return c->source; }

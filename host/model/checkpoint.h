@@ -33,4 +33,7 @@ deltaic_status checkpoint_spare(const struct checkpoint *checkpoint, const char 
 const char *checkpoint_metadata(const struct checkpoint *checkpoint, const char *key) INSIDE(checkpoint_metadata);
 // The keys of a GGUF file (gguf.h); NULL: the checkpoint is safetensors.
 const json_t *checkpoint_keys(const struct checkpoint *checkpoint) INSIDE(checkpoint_keys);
+// A list of its tokenizer, which keys do not have, and the next element of it; empty: there is none.
+struct gguf_list checkpoint_list(const struct checkpoint *checkpoint, const char *name);
+bool checkpoint_next(const struct checkpoint *checkpoint, struct gguf_list *list, struct gguf_element *out);
 #endif

@@ -1,6 +1,7 @@
 // generation: reads the end tokens and the sampling that a checkpoint states. See generation.h.
 #include "generation.h"
 
+#include "checkpoint.h"
 #include "input.h"
 
 #include <stdlib.h>
@@ -151,10 +152,10 @@ deltaic_status generation_read(const deltaic_source *source, const char *folder,
 
 // ---------------------------------------------------------------- GGUF
 
-static bool ends_texts(const char *token) {
+static bool ends_texts(const struct gguf_element *token) {
   static const char *const known[] = {"<|im_end|>", "<|endoftext|>"};
-  for (size_t i = 0; token && i < sizeof known / sizeof *known; i++)
-    if (!strcmp(token, known[i])) return true;
+  for (size_t i = 0; token->text && i < sizeof known / sizeof *known; i++)
+    if (token->bytes == strlen(known[i]) && !memcmp(token->text, known[i], token->bytes)) return true;
   return false;
 }
 
@@ -175,18 +176,20 @@ static void read_gguf_sampling(struct json_reader *r, const json_t *keys, struct
 #undef SAMPLING
 }
 
-deltaic_status generation_of_gguf(const char *file, const json_t *keys, uint32_t V, struct generation *out) {
+deltaic_status generation_of_gguf(const struct checkpoint *c, uint32_t V, struct generation *out) {
   static const char *const ids[] = {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
                                     "tokenizer.ggml.eom_token_id", KEY_ENDS};
   enum { CONTROL = 3 };
-  struct json_reader r = {.file = file};
+  const json_t *keys = checkpoint_keys(c);
+  struct json_reader r = {.file = checkpoint_path(c)};
   for (size_t i = 0; i < sizeof ids / sizeof *ids; i++) ends_read(&r, keys, ids[i], V, &out->ends);
-  const json_t *tokens = json_object_get(keys, "tokenizer.ggml.tokens");
-  const json_t *types = json_object_get(keys, "tokenizer.ggml.token_type");
-  for (size_t i = 0; i < json_array_size(types) && i < V && !r.status; i++)
-    if (json_integer_value(json_array_get(types, i)) == CONTROL &&
-        ends_texts(json_string_value(json_array_get(tokens, i))))
-      r.status = ends_add(&out->ends, file, (int64_t)i);
+  struct gguf_list tokens = checkpoint_list(c, "tokenizer.ggml.tokens");
+  struct gguf_list types = checkpoint_list(c, "tokenizer.ggml.token_type");
+  struct gguf_element token, type;
+  for (uint32_t i = 0; i < V && !r.status; i++) {
+    if (!checkpoint_next(c, &tokens, &token) || !checkpoint_next(c, &types, &type)) break;
+    if (type.number == CONTROL && ends_texts(&token)) r.status = ends_add(&out->ends, r.file, i);
+  }
   if (!r.status) read_gguf_sampling(&r, keys, out);
   return r.status;
 }

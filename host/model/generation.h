@@ -4,6 +4,7 @@
 #define GENERATION_H
 #include "json.h"
 
+struct checkpoint;
 enum { MOST_ENDS = 32 };
 
 // Tokens that end a text: different ids, the first one is the most usual.
@@ -33,5 +34,5 @@ deltaic_status generation_parse(const char *file, const char *text, size_t bytes
 #define KEY_ENDS "deltaic.eos_token_ids"
 // Reads the sampling of a GGUF file and adds its ends: the ids that its keys give, and the control tokens of the
 // released families that end a text, since a file names only some of them.
-deltaic_status generation_of_gguf(const char *file, const json_t *keys, uint32_t V, struct generation *out);
+deltaic_status generation_of_gguf(const struct checkpoint *checkpoint, uint32_t V, struct generation *out);
 #endif

@@ -29,6 +29,7 @@ deltaic_status shard_read_gguf(struct shard *s, struct file_tensor **tensors, ui
   if (!status && !grown) status = fail_memory("a checkpoint's list of tensors", bytes);
   s->header = json_incref(gguf.keys);
   s->names = json_incref(gguf.names);
+  memcpy(s->lists, gguf.lists, sizeof s->lists);
   if (grown) *tensors = grown;
   for (size_t i = 0; grown && i < gguf.count; i++) {
     const struct gguf_tensor *from = &gguf.tensors[i];

@@ -3,6 +3,7 @@
 #ifndef SAFETENSORS_H
 #define SAFETENSORS_H
 #include "format.h"
+#include "gguf.h"
 #include "input.h"
 #include "json.h"
 
@@ -52,8 +53,9 @@ struct file_tensor {
 struct shard {
   char *path; // for messages
   struct input input;
-  json_t *header; // safetensors: owns the tensors' names. GGUF: the keys. NULL: not read yet
-  json_t *names;  // GGUF: owns the tensors' names
+  json_t *header;                     // safetensors: owns the tensors' names. GGUF: the keys. NULL: not read yet
+  json_t *names;                      // GGUF: owns the tensors' names
+  struct gguf_list lists[GGUF_LISTS]; // GGUF: lists of its tokenizer
 };
 
 // Checks the file and appends its tensors. The shard keeps its header even after a failure.

@@ -2,9 +2,10 @@
 // are read as a model and as a tokenizer too.
 #include "arch.h"
 #include "fuzz_tools.h"
+#include "gguf.h"
 #include "tokenizer.h"
 
-static void read_keys(struct checkpoint *c) {
+static void read_keys(struct checkpoint *c, const void *data, size_t size) {
   struct model_spec spec;
   deltaic_tokenizer *tokenizer = NULL;
   check(json_is_object(checkpoint_keys(c)));
@@ -12,10 +13,14 @@ static void read_keys(struct checkpoint *c) {
     check(deltaic_last_error()[0] != 0);
   else
     model_spec_free(&spec);
-  if (tokenizer_of_gguf(checkpoint_keys(c), "fuzz", &tokenizer) == DELTAIC_OK)
-    deltaic_tokenizer_close(tokenizer);
-  else
+  struct gguf all;
+  deltaic_status status = gguf_read_keys("fuzz", (struct file_view){data, size}, &all);
+  if (!status) status = tokenizer_of_gguf(all.keys, "fuzz", &tokenizer);
+  if (status)
     check(deltaic_last_error()[0] != 0);
+  else
+    deltaic_tokenizer_close(tokenizer);
+  gguf_free(&all);
 }
 
 // The fuzzer's bytes after the magic number and the version: else most inputs would stop there.
@@ -27,7 +32,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size) {
   struct checkpoint *c;
   if (checkpoint_parse("fuzz", data, size + 8, &c) == DELTAIC_OK) {
     for (uint64_t i = 0; i < checkpoint_count(c); i++) read_tensor(c, i, data, size + 8, 1, FILE_BLOCKS_LAST);
-    read_keys(c);
+    read_keys(c, data, size + 8);
     checkpoint_close(c);
   } else {
     check(deltaic_last_error()[0] != 0);

@@ -57,10 +57,18 @@ keys.update((f"{arch}.{k}", v) for k, v in {
 if c["tokens"]:
     plain = [*range(33, 127), *range(161, 173), *range(174, 256)] # bytes that stand for themselves in GPT-2's alphabet
     others = [b for b in range(256) if b not in plain]
-    letters = [chr(b) for b in plain] + [chr(256 + i) for i in range(len(others))]
+    vocabulary = [chr(b) for b in plain] + [chr(256 + i) for i in range(len(others))]
+    merges, known = [], set(vocabulary)
+    for a, b in zip(*np.random.default_rng(2).integers(0, 1 << 62, (2, 4 * V))): # words of two that are there
+        a, b = (vocabulary[int(i) % min(len(vocabulary), 20000)] for i in (a, b))
+        if len(vocabulary) < V - 1 and len(a + b) < 16 and a + b not in known:
+            known.add(a + b)
+            vocabulary.append(a + b)
+            merges.append(f"{a} {b}")
+    vocabulary += [f"<{i}>" for i in range(len(vocabulary), V)]
     keys.update({"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "qwen2", "tokenizer.ggml.eos_token_id": V - 1,
-                 "tokenizer.ggml.tokens": letters + ["ab"] + [f"a{i}" for i in range(V - 258)] + ["<end>"],
-                 "tokenizer.ggml.token_type": [1] * (V - 1) + [3], "tokenizer.ggml.merges": ["a b"]})
+                 "tokenizer.ggml.tokens": vocabulary, "tokenizer.ggml.token_type": [1] * (V - 1) + [3],
+                 "tokenizer.ggml.merges": merges})
 
 # Shapes as GGUF has them, the inner dimension first; vectors are f32.
 C = 2 * Hk * dk + Hv * dk
