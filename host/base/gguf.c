@@ -15,9 +15,8 @@
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "GGUF data is little-endian and is used as it is");
 
 enum { VERSION = 3, NAME_BYTES = 256, ALIGN = 32, ALIGN_MOST = 1 << 16 };
-enum {
-  ELEMENTS_MOST = 1 << 25
-}; // of all arrays: eight times the largest vocabulary's tokens, types, scores and merges
+// Of all arrays: eight times the largest vocabulary's tokens, types, scores and merges.
+enum { ELEMENTS_MOST = 1 << 25 };
 
 // ---------------------------------------------------------------- bytes
 
@@ -120,18 +119,18 @@ static json_t *read_scalar(struct cursor *c, enum value_type type) {
   return NULL;
 }
 
-static bool is_list(const char *name) {
+// The same name, if it is that of a list of a tokenizer; or NULL.
+static const char *list_named(const char *name) {
   static const char *const names[GGUF_LISTS] = {"tokenizer.ggml.tokens", "tokenizer.ggml.token_type",
                                                 "tokenizer.ggml.scores", "tokenizer.ggml.merges"};
   for (int i = 0; i < GGUF_LISTS; i++)
-    if (!strcmp(name, names[i])) return true;
-  return false;
+    if (!strcmp(name, names[i])) return names[i];
+  return NULL;
 }
 
 // Checks that the elements are in the view, and stands for them.
-static json_t *pass_over(struct cursor *c, uint32_t type, uint64_t count) {
-  struct gguf *out = c->lists;
-  out->lists[out->list_count++] = (struct gguf_list){.type = type, .at = c->at, .left = count};
+static json_t *pass_over(struct cursor *c, const char *name, uint32_t type, uint64_t count) {
+  c->lists->lists[c->lists->list_count++] = (struct gguf_list){.name = name, .type = type, .at = c->at, .left = count};
   for (uint64_t i = 0; type == STRING && i < count && !c->status; i++) take(c, number(c, 8));
   if (type != STRING) take(c, count * value_bytes[type]);
   return c->status ? NULL : json_null();
@@ -153,7 +152,7 @@ bool gguf_next(struct gguf_list *list, struct file_view view, struct gguf_elemen
   return true;
 }
 
-static json_t *read_array(struct cursor *c, bool list_of_tokenizer) {
+static json_t *read_array(struct cursor *c, const char *list_name) {
   const uint64_t type = number(c, 4), count = number(c, 8);
   if (c->status) return NULL;
   if (type >= VALUE_TYPES || type == ARRAY) {
@@ -169,7 +168,7 @@ static json_t *read_array(struct cursor *c, bool list_of_tokenizer) {
     return NULL;
   }
   c->elements += count;
-  if (list_of_tokenizer && c->lists) return pass_over(c, (uint32_t)type, count);
+  if (list_name && c->lists) return pass_over(c, list_name, (uint32_t)type, count);
   json_t *list = json_array();
   for (uint64_t i = 0; list && i < count; i++) {
     if (!json_array_append_new(list, read_scalar(c, (enum value_type)type))) continue;
@@ -192,13 +191,11 @@ static void read_key(struct cursor *c, json_t *keys) {
   if (!c->status && json_object_get(keys, name))
     c->status = fail(DELTAIC_BAD_FILE, "%s: %s is given twice", c->file, name);
   if (c->status) return;
-  json_t *value = type == ARRAY ? read_array(c, is_list(name)) : read_scalar(c, (enum value_type)type);
+  json_t *value = type == ARRAY ? read_array(c, list_named(name)) : read_scalar(c, (enum value_type)type);
   if (!value && !c->status) c->status = fail_memory("a GGUF file's keys", 0);
   if (!c->status && json_object_set_new_nocheck(keys, name, json_incref(value)))
     c->status = fail_memory("a GGUF file's keys", 0);
   json_decref(value);
-  struct gguf_list *last = c->lists && c->lists->list_count ? &c->lists->lists[c->lists->list_count - 1] : NULL;
-  if (!c->status && last && !last->name) last->name = json_object_iter_key(json_object_iter_at(keys, name));
 }
 
 bool gguf_is(struct file_view view) { return view.bytes >= 4 && !memcmp(view.data, "GGUF", 4); }

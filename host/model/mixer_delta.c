@@ -13,7 +13,6 @@
 // mask logits, padding, beta, decay. The padding makes the columns after it start where a descriptor may start. The
 // decay needs none: op_delta_inputs reads beta and the decay as one view.
 #include "mixer_delta.h"
-
 #include "mixer.h"
 
 #include <math.h>
@@ -65,7 +64,6 @@ static struct delta_columns columns_of(const struct delta_spec *s) {
 }
 
 static uint32_t conv_width(const struct delta_spec *s) { return s->W ? s->W : 1; }
-
 // Without a short convolution: one tap of weight 1, which leaves only the activation.
 static void ones_row(const void *context, uint32_t row, uint32_t cols, float *out) {
   (void)context, (void)row;
@@ -241,16 +239,15 @@ static struct delta_input_args input_args(const struct delta_spec *s) {
 // later. Views may be made first; only the order of the op_*() calls counts. One token and a prompt record the same
 // operations; the sizes differ. A list of single tokens may be recorded once and run for many, so nothing here may
 // depend on a position: that is in call->sequences. Training runs the same list backwards, so each operation has a
-// backward pass (docs/backward.md). Outputs stand before inputs.
-//
-// The Vulkan backend may run neighbouring operations as one kernel (lower.c has the rules). An operation between them,
-// or another reader of their values, costs speed and changes no result beyond rounding.
+// backward pass (docs/backward.md). The Vulkan backend may run neighbouring operations as one kernel (lower.c has the
+// rules). An operation between them, or another reader of their values, costs speed and changes no result beyond
+// rounding.
 //
 // oplist_value(list, rows, columns) declares a temporary tensor, which one operation writes and later ones read. Its
 // memory is the backend's choice (oplist.h). A value is f32. A backend may store two pairs as f16 (lower_values.c):
 // convolved and normed_qkv if the delta rule multiplies f16 matrices, with padding after each query and key, and o and
-// normed if the output projection does. tensor_cols(t, first, count) is a view of columns; a value with views stays f32.
-// What the layer does not have is absent: a zeroed tensor, such as `none`, which operations and probes leave out.
+// normed if the output projection does. tensor_cols(t, first, count) is a view of columns; a value with views stays
+// f32. What the layer does not have is absent: a zeroed tensor, such as `none`, which operations and probes leave out.
 //
 // op_probe() shows a tensor to the library's caller, with rows and columns as the caller sees them. It records nothing
 // unless the caller asked for this kind. Tokens that deltaic_session_next() draws are not probed.
