@@ -27,7 +27,7 @@ struct cursor {
   uint64_t at;
   const char *what; // is being read, for messages
   uint64_t elements;
-  struct gguf *lists; // gets the lists of a tokenizer; NULL: they become JSON
+  struct gguf *lists; // gets the lists of a tokenizer
   bool cut;           // the status is due to the end of the view
   deltaic_status status;
 };
@@ -136,12 +136,22 @@ static json_t *pass_over(struct cursor *c, const char *name, uint32_t type, uint
   return c->status ? NULL : json_null();
 }
 
+struct gguf_list gguf_list_of(const struct gguf *gguf, const char *name) {
+  const json_t *json = json_object_get(gguf->keys, name);
+  for (int i = 0; i < gguf->list_count; i++)
+    if (!strcmp(gguf->lists[i].name, name)) return gguf->lists[i];
+  return (struct gguf_list){.name = json_is_array(json) ? name : NULL, .json = json, .left = json_array_size(json)};
+}
+
 bool gguf_next(struct gguf_list *list, struct file_view view, struct gguf_element *out) {
   struct cursor c = {.view = view, .at = list->at};
   if (!list->left) return false;
   list->left--;
   *out = (struct gguf_element){0};
-  if (list->type == STRING) {
+  if (list->json) {
+    const json_t *value = json_array_get(list->json, c.at++);
+    *out = (struct gguf_element){json_integer_value(value), json_string_value(value), json_string_length(value)};
+  } else if (list->type == STRING) {
     out->bytes = number(&c, 8);
     out->text = take(&c, out->bytes);
   } else {
@@ -168,7 +178,7 @@ static json_t *read_array(struct cursor *c, const char *list_name) {
     return NULL;
   }
   c->elements += count;
-  if (list_name && c->lists) return pass_over(c, list_name, (uint32_t)type, count);
+  if (list_name) return pass_over(c, list_name, (uint32_t)type, count);
   json_t *list = json_array();
   for (uint64_t i = 0; list && i < count; i++) {
     if (!json_array_append_new(list, read_scalar(c, (enum value_type)type))) continue;
@@ -208,8 +218,8 @@ bool gguf_is_file(const char *path) {
   return read && gguf_is((struct file_view){begin, sizeof begin});
 }
 
-static deltaic_status read_keys(const char *file, struct file_view view, bool lists, struct gguf *out) {
-  struct cursor c = {.file = file, .view = view, .what = "the header", .lists = lists ? out : NULL};
+deltaic_status gguf_read_keys(const char *file, struct file_view view, struct gguf *out) {
+  struct cursor c = {.file = file, .view = view, .what = "the header", .lists = out};
   memset(out, 0, sizeof *out);
   if (!gguf_is(view)) return fail(DELTAIC_BAD_FILE, "%s: is not a GGUF file", file);
   take(&c, 4);
@@ -230,12 +240,9 @@ static deltaic_status read_keys(const char *file, struct file_view view, bool li
   return c.status;
 }
 
-deltaic_status gguf_read_keys(const char *file, struct file_view view, struct gguf *out) {
-  return read_keys(file, view, false, out);
-}
-
 deltaic_status gguf_visit_keys(const char *file, struct file_view view, gguf_key_visitor each, void *user) {
-  struct cursor c = {.file = file, .view = view, .what = "the header"};
+  struct gguf lists = {0};
+  struct cursor c = {.file = file, .view = view, .what = "the header", .lists = &lists};
   take(&c, 16);
   const uint64_t count = number(&c, 8);
   json_t *one = json_object();
@@ -359,7 +366,7 @@ deltaic_status gguf_read(struct input *in, bool tensors, struct gguf *out) {
   deltaic_status status = input_hold(in, FIRST);
   while (!status) {
     const struct file_view held = {in->view.data, in->held};
-    status = read_keys(in->name, held, tensors, out);
+    status = gguf_read_keys(in->name, held, out);
     if (!status && tensors) status = gguf_read_tensors(in->name, held, in->view.bytes, out);
     if (!status || !out->cut || in->held == in->view.bytes) return status;
     if (in->held >= MOST)
@@ -385,16 +392,10 @@ static deltaic_status check_first(const char *path, const json_t *keys) {
   return fail(DELTAIC_BAD_FILE, "%s: is part %lld of a model; give the first", path, (long long)part + 1);
 }
 
-deltaic_status gguf_open_keys(const deltaic_source *source, const char *path, json_t **keys) {
-  struct input in;
-  struct gguf gguf = {0};
-  *keys = NULL;
-  deltaic_status status = input_open(source, path, &in);
-  if (status) return status;
-  status = gguf_read(&in, false, &gguf);
-  if (!status) status = check_first(path, gguf.keys);
-  if (!status) *keys = json_incref(gguf.keys);
-  gguf_free(&gguf);
-  input_close(&in);
-  return status;
+deltaic_status gguf_open_keys(const deltaic_source *source, const char *path, struct input *in, struct gguf *out) {
+  *out = (struct gguf){0};
+  *in = (struct input){0};
+  deltaic_status status = input_open(source, path, in);
+  if (!status) status = gguf_read(in, false, out);
+  return status ? status : check_first(path, out->keys);
 }

@@ -26,24 +26,24 @@ struct gguf_tensor {
 
 // A list of a tokenizer, as it is in the file.
 struct gguf_list {
-  const char *name;  // of the key
-  uint32_t type;     // of the elements
-  uint64_t at, left; // where the next element is in the file, and how many are left
+  const char *name;   // of the key; NULL: there is no such list
+  const json_t *json; // the list itself, if it is among the keys
+  uint32_t type;      // of the elements
+  uint64_t at;        // where the next element is: in the file, or in `json`
+  uint64_t left;      // elements from there on
 };
 struct gguf_element {
   int64_t number;   // or
   const char *text; // NULL: it is a number. It may not be UTF-8
   uint64_t bytes;
 };
-// The next element of a list of integers or texts that gguf_read() has accepted. False: there is none.
-bool gguf_next(struct gguf_list *list, struct file_view view, struct gguf_element *out);
 
 enum { GGUF_LISTS = 4 };
 struct gguf {
   // Names and values. An integer is a JSON integer, an array a JSON array; a number that is not finite is null.
   json_t *keys;
-  // With tensors, the longest lists are here, and their keys are null: the file's tokens, their types, scores and
-  // merges. JSON would take a tenth of a second for each of them, and only a tokenizer needs them all.
+  // The longest lists are here, and their keys are null: the file's tokens, their types, scores and merges. JSON would
+  // take a tenth of a second for each of them.
   struct gguf_list lists[GGUF_LISTS];
   int list_count;
   json_t *names; // owns the tensors' names
@@ -59,8 +59,12 @@ bool gguf_is_file(const char *path); // the same; false if the file cannot be re
 deltaic_status gguf_read_keys(const char *file, struct file_view view, struct gguf *out);
 // Reads the list of tensors, after the keys. bytes: of the whole file.
 deltaic_status gguf_read_tensors(const char *file, struct file_view view, uint64_t bytes, struct gguf *out);
-// Both, or the keys alone, with all lists, of a file of which they hold as much as they need.
+// Both, or the keys alone, of a file of which they hold as much as they need.
 deltaic_status gguf_read(struct input *in, bool tensors, struct gguf *out);
+// The list of this name.
+struct gguf_list gguf_list_of(const struct gguf *gguf, const char *name);
+// Its next element. view: of the file. False: there is none.
+bool gguf_next(struct gguf_list *list, struct file_view view, struct gguf_element *out);
 void gguf_free(struct gguf *gguf); // accepts a zeroed struct
 
 // Calls `each` for every key of a file whose keys gguf_read_keys() has accepted. bytes: name, type and value, as they
@@ -68,7 +72,7 @@ void gguf_free(struct gguf *gguf); // accepts a zeroed struct
 typedef void (*gguf_key_visitor)(void *user, const char *name, const char *bytes, uint64_t count);
 deltaic_status gguf_visit_keys(const char *file, struct file_view view, gguf_key_visitor each, void *user);
 
-// The keys of the file at `path`, which must not be a later part of a model, for example tokenizer.chat_template; the
-// caller releases *keys with json_decref().
-deltaic_status gguf_open_keys(const deltaic_source *source, const char *path, json_t **keys);
+// Opens the file at `path`, which must not be a later part of a model, and reads its keys. The caller calls gguf_free()
+// and input_close(), also after a failure.
+deltaic_status gguf_open_keys(const deltaic_source *source, const char *path, struct input *in, struct gguf *out);
 #endif

@@ -27,51 +27,38 @@ static int32_t model_find(const struct vocabulary *v, const char *text, size_t l
   return id >= 0 && v->tokens[id].model ? id : -1;
 }
 
-// Reads the two texts of a merge. The file may write them as "a b" or as ["a", "b"].
-static bool merge_texts(const json_t *entry, const char **left, size_t *left_length, const char **right) {
-  if (json_array_size(entry) == 2) {
-    *left = json_string_value(json_array_get(entry, 0));
-    *right = json_string_value(json_array_get(entry, 1));
-    *left_length = *left ? strlen(*left) : 0;
-    return *left && *right;
-  }
-  *left = json_string_value(entry);
-  const char *space = *left ? strchr(*left, ' ') : NULL;
-  if (!space || strchr(space + 1, ' ')) return false;
-  *left_length = (size_t)(space - *left);
-  *right = space + 1;
+bool merge_cut(const char *text, size_t length, struct merge_texts *out) {
+  const char *space = memchr(text, ' ', length);
+  if (!space || memchr(space + 1, ' ', (size_t)(text + length - space - 1))) return false;
+  *out = (struct merge_texts){text, space + 1, (size_t)(space - text), (size_t)(text + length - space - 1)};
   return true;
 }
 
-static deltaic_status merge_put(struct bpe *bpe, const json_t *entry, size_t rank, struct text *joined,
+static deltaic_status merge_put(struct bpe *bpe, const struct merge_texts *m, size_t rank, struct text *joined,
                                 struct json_reader *r) {
-  const char *left, *right;
-  size_t length;
-  if (!merge_texts(entry, &left, &length, &right))
-    return fail(DELTAIC_BAD_FILE, "%s: merge %zu is not a pair of texts", r->file, rank);
   joined->length = 0;
-  text_append(joined, left, length);
-  text_append(joined, right, strlen(right));
-  if (joined->failed) return fail_memory("a merge", length + strlen(right));
-  int32_t left_id = model_find(bpe->vocabulary, left, length);
-  int32_t right_id = model_find(bpe->vocabulary, right, strlen(right));
-  int32_t id = model_find(bpe->vocabulary, joined->bytes, joined->length);
-  if (left_id < 0 || right_id < 0 || id < 0)
+  text_append(joined, m->left, m->left_length);
+  text_append(joined, m->right, m->right_length);
+  if (joined->failed) return fail_memory("a merge", m->left_length + m->right_length);
+  const int32_t left = model_find(bpe->vocabulary, m->left, m->left_length);
+  const int32_t right = model_find(bpe->vocabulary, m->right, m->right_length);
+  const int32_t id = model_find(bpe->vocabulary, joined->bytes, joined->length);
+  if (left < 0 || right < 0 || id < 0)
     return fail(DELTAIC_BAD_FILE, "%s: merge %zu needs \"%.*s\", which is not in the vocabulary", r->file, rank,
-                (int)(left_id < 0    ? length
-                      : right_id < 0 ? strlen(right)
-                                     : joined->length),
-                left_id < 0    ? left
-                : right_id < 0 ? right
-                               : joined->bytes);
-  uint64_t pair = merge_pair(left_id, right_id);
+                (int)(left < 0    ? m->left_length
+                      : right < 0 ? m->right_length
+                                  : joined->length),
+                left < 0    ? m->left
+                : right < 0 ? m->right
+                            : joined->bytes);
+  const uint64_t pair = merge_pair(left, right);
   *merge_slot(bpe, pair) = (struct merge){.pair = pair, .rank = (uint32_t)rank, .id = id};
   return DELTAIC_OK;
 }
 
-static deltaic_status merges_load(struct bpe *bpe, const json_t *merges, struct json_reader *r) {
-  size_t count = json_array_size(merges), slots = 16, index;
-  if (!json_is_array(merges)) return fail(DELTAIC_BAD_FILE, "%s: \"merges\" is missing or not an array", r->file);
+static deltaic_status merges_load(struct bpe *bpe, const struct merge_texts *merges, size_t count,
+                                  struct json_reader *r) {
+  size_t slots = 16;
   if (count > MAX_MERGES)
     return fail(DELTAIC_BAD_FILE, "%s: %zu merges, more than %d", r->file, count, (int)MAX_MERGES);
   while (slots < 2 * count) slots *= 2;
@@ -80,16 +67,35 @@ static deltaic_status merges_load(struct bpe *bpe, const json_t *merges, struct 
   for (size_t i = 0; i < slots; i++) bpe->merges[i].id = -1;
   bpe->mask = (uint32_t)(slots - 1);
   struct text joined = {0};
-  json_t *entry;
   deltaic_status status = DELTAIC_OK;
-  json_array_foreach(merges, index, entry) {
-    const char *line = json_string_value(entry);
-    if (line && strncmp(line, "#version", 8) == 0) continue; // this is the first line of a merges.txt
-    status = merge_put(bpe, entry, index, &joined, r);
-    if (status) break;
-  }
+  for (size_t i = 0; i < count && !status; i++)
+    if (merges[i].left) status = merge_put(bpe, &merges[i], i, &joined, r);
   text_free(&joined);
   return status;
+}
+
+// The file may write a merge as "a b" or as ["a", "b"].
+static bool read_merge(const json_t *entry, struct merge_texts *out) {
+  const char *line = json_string_value(entry);
+  if (line && !strncmp(line, "#version", 8)) return true; // this is the first line of a merges.txt
+  if (line) return merge_cut(line, json_string_length(entry), out);
+  const json_t *left = json_array_get(entry, 0), *right = json_array_get(entry, 1);
+  *out = (struct merge_texts){json_string_value(left), json_string_value(right), json_string_length(left),
+                              json_string_length(right)};
+  return json_array_size(entry) == 2 && out->left && out->right;
+}
+
+deltaic_status bpe_merges(const json_t *model, struct json_reader *r, struct merge_texts **merges, size_t *count) {
+  const json_t *list = json_object_get(model, "merges");
+  *merges = NULL;
+  *count = json_array_size(list);
+  if (!json_is_array(list)) return fail(DELTAIC_BAD_FILE, "%s: \"merges\" is missing or not an array", r->file);
+  *merges = calloc(*count + 1, sizeof **merges);
+  if (!*merges) return fail_memory("the merges", (*count + 1) * sizeof **merges);
+  for (size_t i = 0; i < *count; i++)
+    if (!read_merge(json_array_get(list, i), &(*merges)[i]))
+      return fail(DELTAIC_BAD_FILE, "%s: merge %zu is not a pair of texts", r->file, i);
+  return DELTAIC_OK;
 }
 
 // ---------------------------------------------------------------- model
@@ -114,7 +120,7 @@ static void bytes_find(struct bpe *bpe) {
 }
 
 deltaic_status bpe_load(struct bpe *bpe, const struct vocabulary *vocabulary, const json_t *model,
-                        struct json_reader *r) {
+                        const struct merge_texts *merges, size_t count, struct json_reader *r) {
   deltaic_status status = refuse_unsupported(model, r);
   if (status) return status;
   bpe->vocabulary = vocabulary;
@@ -127,7 +133,7 @@ deltaic_status bpe_load(struct bpe *bpe, const struct vocabulary *vocabulary, co
   if (*unknown && bpe->unknown < 0)
     return fail(DELTAIC_BAD_FILE, "%s: unk_token \"%s\" is not in the vocabulary", r->file, unknown);
   bytes_find(bpe);
-  return merges_load(bpe, json_object_get(model, "merges"), r);
+  return merges_load(bpe, merges, count, r);
 }
 
 void bpe_free(struct bpe *bpe) {

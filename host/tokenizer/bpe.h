@@ -20,9 +20,19 @@ struct bpe {
   bool ignore_merges; // a word that is itself a token is not split or merged
 };
 
-// Loads the file's "model". The vocabulary is borrowed.
+// The texts of a merge as a file lists them, in the order of their ranks. left NULL: a line that is no merge.
+struct merge_texts {
+  const char *left, *right;
+  size_t left_length, right_length;
+};
+
+// Loads the file's "model" and its merges. The vocabulary is borrowed.
 deltaic_status bpe_load(struct bpe *bpe, const struct vocabulary *vocabulary, const json_t *model,
-                        struct json_reader *r);
+                        const struct merge_texts *merges, size_t count, struct json_reader *r);
+// The merges of a tokenizer.json's model; the caller frees them.
+deltaic_status bpe_merges(const json_t *model, struct json_reader *r, struct merge_texts **merges, size_t *count);
+// Cuts "a b". False: the text is not of this form.
+bool merge_cut(const char *text, size_t length, struct merge_texts *out);
 void bpe_free(struct bpe *bpe);
 
 struct ids {

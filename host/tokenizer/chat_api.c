@@ -82,14 +82,16 @@ static deltaic_status read_from(const char *folder, const char *name, bool json,
 
 static deltaic_status read_gguf(const char *path, const deltaic_template **out) {
   struct json_reader r = {.file = path};
-  json_t *keys;
-  deltaic_status status = gguf_open_keys(NULL, path, &keys);
-  const char *text = status ? NULL : json_text(&r, keys, "tokenizer.chat_template", NULL);
+  struct input in;
+  struct gguf gguf;
+  deltaic_status status = gguf_open_keys(NULL, path, &in, &gguf);
+  const char *text = status ? NULL : json_text(&r, gguf.keys, "tokenizer.chat_template", NULL);
   if (!status) status = r.status;
   if (!status)
     status = text ? deltaic_template_recognize(path, text, strlen(text), out)
                   : fail(DELTAIC_NOT_FOUND, "%s: has no chat template", path);
-  json_decref(keys);
+  gguf_free(&gguf);
+  input_close(&in);
   return status;
 }
 

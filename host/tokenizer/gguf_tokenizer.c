@@ -1,7 +1,10 @@
-// gguf_tokenizer: tokenizer.ggml.* of a GGUF file, as the tokenizer.json that the file was made from. The file names
-// how text is split (tokenizer.ggml.pre); the regular expressions are in the table.
+// gguf_tokenizer: tokenizer.ggml.* of a GGUF file, as the parts of the tokenizer.json that it was made from. The file
+// names how text is split (tokenizer.ggml.pre); the regular expressions are in the table.
 #include "gguf_tokenizer.h"
 
+#include "text.h"
+
+#include <stdlib.h>
 #include <string.h>
 
 #define KEY "tokenizer.ggml."
@@ -70,75 +73,93 @@ const char *gguf_pre_of(const json_t *tokenizer) {
   return NULL;
 }
 
-// The list of this name, of `count` elements (0: any number); NULL with *status set.
-static const json_t *get_list(const struct json_reader *r, const json_t *keys, const char *key, size_t count,
-                              deltaic_status *status) {
-  const json_t *list = json_object_get(keys, key);
-  if (!json_is_array(list))
-    *status = fail(DELTAIC_BAD_FILE, "%s: %s must be a list", r->file, key);
-  else if (count && json_array_size(list) != count)
-    *status =
-        fail(DELTAIC_BAD_FILE, "%s: %s has %zu elements, expected %zu", r->file, key, json_array_size(list), count);
-  else
-    return list;
-  return NULL;
+// The list of this name, of `count` elements (0: any number).
+static deltaic_status get_list(const char *file, const struct gguf *gguf, const char *key, uint64_t count,
+                               struct gguf_list *out) {
+  *out = gguf_list_of(gguf, key);
+  if (!out->name) return fail(DELTAIC_BAD_FILE, "%s: %s must be a list", file, key);
+  if (count && out->left != count)
+    return fail(DELTAIC_BAD_FILE, "%s: %s has %llu elements, expected %llu", file, key, (unsigned long long)out->left,
+                (unsigned long long)count);
+  return DELTAIC_OK;
 }
 
-// Puts a token into the vocabulary or among the added tokens, by its type.
-static deltaic_status add_token(const struct json_reader *r, size_t id, json_t *text, enum token_type type,
-                                json_t *vocab, json_t *added) {
-  const char *name = json_string_value(text);
-  if (!name) return fail(DELTAIC_BAD_FILE, "%s: token %zu is not text", r->file, id);
+static bool is_text(const struct gguf_element *e) {
+  int length = 1;
+  for (uint64_t at = 0; e->text && at < e->bytes && length > 0; at += (uint64_t)length)
+    length = e->text[at] ? utf8_check(e->text + at, e->bytes - at) : 0;
+  return e->text && length > 0;
+}
+
+static deltaic_status add_token(const char *file, int64_t id, const struct gguf_element *token, int64_t type,
+                                struct tokenizer_parts *out) {
+  if (!is_text(token)) return fail(DELTAIC_BAD_FILE, "%s: token %lld is not text", file, (long long)id);
+  if (type < TYPE_NORMAL || type > TYPE_BYTE)
+    return fail(DELTAIC_BAD_FILE, "%s: token %lld has a type that is not known", file, (long long)id);
   if (type == TYPE_UNUSED) return DELTAIC_OK;
-  if (type == TYPE_CONTROL || type == TYPE_USER) {
-    json_t *entry = json_pack("{s:I, s:O, s:b, s:b}", "id", (json_int_t)id, "content", text, "special",
-                              type == TYPE_CONTROL, "normalized", 0);
-    return json_array_append_new(added, entry) ? fail_memory("a tokenizer", 0) : DELTAIC_OK;
-  }
-  const json_t *other = json_object_get(vocab, name);
-  if (other)
-    return fail(DELTAIC_BAD_FILE, "%s: tokens %lld and %zu are both \"%.100s\"", r->file,
-                (long long)json_integer_value(other), id, name);
-  return json_object_set_new_nocheck(vocab, name, json_integer((json_int_t)id)) ? fail_memory("a tokenizer", 0)
-                                                                                : DELTAIC_OK;
+  const bool special = type == TYPE_CONTROL, added = special || type == TYPE_USER;
+  out->entries[out->count++] = (struct vocabulary_entry){token->text, token->bytes, id, added, special};
+  if (!added) return DELTAIC_OK;
+  json_t *entry = json_pack("{s:I, s:s%, s:b, s:b}", "id", (json_int_t)id, "content", token->text, (size_t)token->bytes,
+                            "special", special, "normalized", 0);
+  return json_array_append_new(json_object_get(out->root, "added_tokens"), entry) ? fail_memory("a tokenizer", 0)
+                                                                                  : DELTAIC_OK;
 }
 
-static deltaic_status add_tokens(struct json_reader *r, const json_t *keys, json_t *vocab, json_t *added) {
-  deltaic_status status = DELTAIC_OK;
-  const json_t *tokens = get_list(r, keys, KEY "tokens", 0, &status);
-  const bool typed = json_present(keys, KEY "token_type");
-  const json_t *types = NULL;
-  if (!status && typed) types = get_list(r, keys, KEY "token_type", json_array_size(tokens), &status);
-  for (size_t i = 0; !status && i < json_array_size(tokens); i++) {
-    const json_t *type = json_array_get(types, i);
-    const json_int_t number = type ? json_integer_value(type) : TYPE_NORMAL;
-    if (type && (!json_is_integer(type) || number < TYPE_NORMAL || number > TYPE_BYTE))
-      return fail(DELTAIC_BAD_FILE, "%s: token %zu has a type that is not known", r->file, i);
-    status = add_token(r, i, json_array_get(tokens, i), (enum token_type)number, vocab, added);
+static deltaic_status add_tokens(const char *file, const struct gguf *gguf, struct file_view view,
+                                 struct tokenizer_parts *out) {
+  struct gguf_list tokens, types = {0};
+  struct gguf_element token, type = {.number = TYPE_NORMAL};
+  deltaic_status status = get_list(file, gguf, KEY "tokens", 0, &tokens);
+  if (!status && json_object_get(gguf->keys, KEY "token_type"))
+    status = get_list(file, gguf, KEY "token_type", tokens.left, &types);
+  if (status) return status;
+  out->entries = calloc(tokens.left + 1, sizeof *out->entries);
+  if (!out->entries) return fail_memory("a vocabulary", (tokens.left + 1) * sizeof *out->entries);
+  for (int64_t id = 0; !status && gguf_next(&tokens, view, &token); id++) {
+    gguf_next(&types, view, &type);
+    status = add_token(file, id, &token, type.text ? -1 : type.number, out);
   }
   return status;
 }
 
-// The text of the token whose id the key has; NULL: none.
-static const json_t *token_of(struct json_reader *r, const json_t *keys, const char *key) {
-  const json_t *tokens = json_object_get(keys, KEY "tokens");
-  const size_t count = json_array_size(tokens);
-  const int64_t id = json_int(r, keys, key, -1, 0, count ? (int64_t)count - 1 : 0);
-  return id < 0 ? NULL : json_array_get(tokens, (size_t)id);
+static deltaic_status add_merges(const char *file, const struct gguf *gguf, struct file_view view,
+                                 struct tokenizer_parts *out) {
+  struct gguf_list list;
+  struct gguf_element merge;
+  deltaic_status status = get_list(file, gguf, KEY "merges", 0, &list);
+  if (status) return status;
+  out->merges = calloc(list.left + 1, sizeof *out->merges);
+  if (!out->merges) return fail_memory("the merges", (list.left + 1) * sizeof *out->merges);
+  for (; gguf_next(&list, view, &merge); out->merge_count++)
+    if (!merge.text || !merge_cut(merge.text, merge.bytes, &out->merges[out->merge_count]))
+      return fail(DELTAIC_BAD_FILE, "%s: merge %zu is not a pair of texts", file, out->merge_count);
+  return DELTAIC_OK;
+}
+
+// The token whose id the key has, as JSON; NULL: the key is absent, or no token has the id.
+static json_t *token_of(struct json_reader *r, const struct gguf *gguf, const char *key,
+                        const struct tokenizer_parts *parts) {
+  const uint64_t count = gguf_list_of(gguf, KEY "tokens").left;
+  const int64_t id = json_int(r, gguf->keys, key, -1, 0, count ? (int64_t)count - 1 : 0);
+  for (size_t i = 0; id >= 0 && i < parts->count; i++)
+    if (parts->entries[i].id == id) return json_stringn(parts->entries[i].text, parts->entries[i].length);
+  return NULL;
 }
 
 // The tokens before and after a text, as a post-processor; JSON null: none.
-static json_t *template_json(struct json_reader *r, const json_t *keys) {
+static json_t *template_json(struct json_reader *r, const struct gguf *gguf, const struct tokenizer_parts *parts) {
   static const char *const adds[2] = {KEY "add_bos_token", KEY "add_eos_token"};
   static const char *const ids[2] = {KEY "bos_token_id", KEY "eos_token_id"};
   json_t *single = json_array(), *special = json_object();
   for (int i = 0; i < 2; i++) {
     if (i) json_array_append_new(single, json_pack("{s:{s:s}}", "Sequence", "id", "A"));
-    json_t *text = json_bool(r, keys, adds[i], false) ? (json_t *)token_of(r, keys, ids[i]) : NULL;
-    if (!json_is_string(text)) continue;
+    json_t *text = json_bool(r, gguf->keys, adds[i], false) ? token_of(r, gguf, ids[i], parts) : NULL;
+    if (!text) continue;
     json_array_append_new(single, json_pack("{s:{s:O}}", "SpecialToken", "id", text));
     json_object_set_new_nocheck(special, json_string_value(text),
-                                json_pack("{s:[O]}", "ids", json_object_get(keys, ids[i])));
+                                json_pack("{s:[O]}", "ids", json_object_get(gguf->keys, ids[i])));
+    json_decref(text);
   }
   if (json_object_size(special))
     return json_pack("{s:s, s:o, s:o}", "type", "TemplateProcessing", "single", single, "special_tokens", special);
@@ -147,29 +168,30 @@ static json_t *template_json(struct json_reader *r, const json_t *keys) {
   return json_null();
 }
 
-deltaic_status gguf_tokenizer_json(const char *file, const json_t *keys, json_t **out) {
+deltaic_status gguf_tokenizer_parts(const char *file, const struct gguf *gguf, struct file_view view,
+                                    struct tokenizer_parts *out) {
   struct json_reader r = {.file = file};
   const struct pre *pre = NULL;
-  *out = NULL;
-  json_t *vocab = json_object(), *added = json_array();
-  deltaic_status status = vocab && added ? find_pre(&r, keys, &pre) : fail_memory("a tokenizer", 0);
-  if (!status) status = add_tokens(&r, keys, vocab, added);
-  json_t *merges = status ? NULL : (json_t *)get_list(&r, keys, KEY "merges", 0, &status);
-  json_t *template = status ? NULL : template_json(&r, keys);
-  if (!status) status = r.status;
-  if (!status) {
-    json_t *normalizer = pre->nfc ? json_pack("{s:s}", "type", "NFC") : json_null();
-    *out = json_pack("{s:{s:s, s:O, s:O, s:b}, s:O, s:o, s:{s:s, s:[{s:s, s:{s:s}, s:s, s:b}, {s:s, s:b, s:b}]}, "
-                     "s:{s:s}, s:O}",
-                     "model", "type", "BPE", "vocab", vocab, "merges", merges, "ignore_merges", pre->ignore_merges,
-                     "added_tokens", added, "normalizer", normalizer, "pre_tokenizer", "type", "Sequence",
-                     "pretokenizers", "type", "Split", "pattern", "Regex", pre->regex, "behavior", "Isolated", "invert",
-                     0, "type", "ByteLevel", "add_prefix_space", 0, "use_regex", 0, "decoder", "type", "ByteLevel",
-                     "post_processor", template);
-    if (!*out) status = fail_memory("a tokenizer", 0);
-  }
-  json_decref(template);
-  json_decref(vocab);
-  json_decref(added);
-  return status;
+  *out = (struct tokenizer_parts){0};
+  deltaic_status status = find_pre(&r, gguf->keys, &pre);
+  if (status) return status;
+  json_t *normalizer = pre->nfc ? json_pack("{s:s}", "type", "NFC") : json_null();
+  out->root = json_pack("{s:{s:s, s:b}, s:[], s:o, s:{s:s, s:[{s:s, s:{s:s}, s:s, s:b}, {s:s, s:b, s:b}]}, s:{s:s}}",
+                        "model", "type", "BPE", "ignore_merges", pre->ignore_merges, "added_tokens", "normalizer",
+                        normalizer, "pre_tokenizer", "type", "Sequence", "pretokenizers", "type", "Split", "pattern",
+                        "Regex", pre->regex, "behavior", "Isolated", "invert", 0, "type", "ByteLevel",
+                        "add_prefix_space", 0, "use_regex", 0, "decoder", "type", "ByteLevel");
+  if (!out->root) return fail_memory("a tokenizer", 0);
+  status = add_tokens(file, gguf, view, out);
+  if (!status) status = add_merges(file, gguf, view, out);
+  if (!status && json_object_set_new(out->root, "post_processor", template_json(&r, gguf, out)))
+    status = fail_memory("a tokenizer", 0);
+  return status ? status : r.status;
+}
+
+void tokenizer_parts_free(struct tokenizer_parts *parts) {
+  json_decref(parts->root);
+  free(parts->entries);
+  free(parts->merges);
+  *parts = (struct tokenizer_parts){0};
 }

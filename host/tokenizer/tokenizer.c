@@ -108,31 +108,40 @@ static deltaic_status check_file(const json_t *root, const json_t *model, struct
   if (r->status) return r->status;
   if (strcmp(type, "BPE") != 0)
     return fail(DELTAIC_UNSUPPORTED, "%s: model type \"%s\" is not supported", r->file, type);
-  if (!json_is_object(json_object_get(model, "vocab")))
-    return fail(DELTAIC_BAD_FILE, "%s: the model's \"vocab\" is missing or not an object", r->file);
   if (json_present(root, "added_tokens") && !json_is_array(json_object_get(root, "added_tokens")))
     return fail(DELTAIC_BAD_FILE, "%s: \"added_tokens\" is not an array", r->file);
   return DELTAIC_OK;
 }
 
-static deltaic_status tokenizer_load(deltaic_tokenizer *t, const json_t *root, struct json_reader *r) {
-  const json_t *model = json_object_get(root, "model"), *added = json_object_get(root, "added_tokens");
+// The tokens and merges of a tokenizer.json.
+static deltaic_status read_lists(struct tokenizer_parts *parts, struct json_reader *r) {
+  const json_t *model = json_object_get(parts->root, "model"), *vocab = json_object_get(model, "vocab");
+  deltaic_status status = check_file(parts->root, model, r);
+  if (status) return status;
+  if (!json_is_object(vocab))
+    return fail(DELTAIC_BAD_FILE, "%s: the model's \"vocab\" is missing or not an object", r->file);
+  status = vocabulary_entries(vocab, json_object_get(parts->root, "added_tokens"), r, &parts->entries, &parts->count);
+  return status ? status : bpe_merges(model, r, &parts->merges, &parts->merge_count);
+}
+
+static deltaic_status tokenizer_load(deltaic_tokenizer *t, const struct tokenizer_parts *p, struct json_reader *r) {
+  const json_t *root = p->root, *model = json_object_get(root, "model"), *added = json_object_get(root, "added_tokens");
   deltaic_status status = check_file(root, model, r);
   if (!status) status = normalizers_load(&t->normalizers, json_object_get(root, "normalizer"), r);
   if (!status) status = pretokenizers_load(&t->pretokenizers, json_object_get(root, "pre_tokenizer"), r);
   if (!status) status = decoders_load(&t->decoders, json_object_get(root, "decoder"), r);
-  if (!status) status = vocabulary_load(&t->vocabulary, json_object_get(model, "vocab"), added, r);
-  if (!status) status = bpe_load(&t->bpe, &t->vocabulary, model, r);
+  if (!status) status = vocabulary_load(&t->vocabulary, p->entries, p->count, r->file);
+  if (!status) status = bpe_load(&t->bpe, &t->vocabulary, model, p->merges, p->merge_count, r);
   if (!status) status = added_load(&t->raw, added, NULL, r);
   if (!status) status = added_load(&t->normalized, added, &t->normalizers, r);
   if (!status) status = postprocessor_load(t, json_object_get(root, "post_processor"), r);
   return status ? status : r->status;
 }
 
-static deltaic_status tokenizer_create(const json_t *root, const char *name, deltaic_tokenizer **out) {
+static deltaic_status tokenizer_create(const struct tokenizer_parts *parts, const char *name, deltaic_tokenizer **out) {
   struct json_reader r = {.file = name};
   deltaic_tokenizer *t = calloc(1, sizeof *t);
-  deltaic_status status = t ? tokenizer_load(t, root, &r) : fail_memory("a tokenizer", sizeof *t);
+  deltaic_status status = t ? tokenizer_load(t, parts, &r) : fail_memory("a tokenizer", sizeof *t);
   if (status)
     deltaic_tokenizer_close(t);
   else
@@ -141,29 +150,34 @@ static deltaic_status tokenizer_create(const json_t *root, const char *name, del
 }
 
 deltaic_status tokenizer_parse(const char *json, size_t bytes, const char *name, deltaic_tokenizer **out) {
-  json_t *root = NULL;
+  struct tokenizer_parts parts = {0};
+  struct json_reader r = {.file = name};
   if (bytes == 0) return fail(DELTAIC_BAD_FILE, "%s: the file is empty", name);
-  deltaic_status status = json_parse(name, json, bytes, &root);
-  if (!status) status = tokenizer_create(root, name, out);
-  json_decref(root);
+  deltaic_status status = json_parse(name, json, bytes, &parts.root);
+  if (!status) status = read_lists(&parts, &r);
+  if (!status) status = tokenizer_create(&parts, name, out);
+  tokenizer_parts_free(&parts);
   return status;
 }
 
-deltaic_status tokenizer_of_gguf(const json_t *keys, const char *name, deltaic_tokenizer **out) {
-  json_t *root;
-  const json_t *whole = json_object_get(keys, "tokenizer.huggingface.json"); // a tokenizer.json
+deltaic_status tokenizer_of_gguf(const struct gguf *gguf, struct file_view view, const char *name,
+                                 deltaic_tokenizer **out) {
+  struct tokenizer_parts parts;
+  const json_t *whole = json_object_get(gguf->keys, "tokenizer.huggingface.json"); // a tokenizer.json
   if (json_is_string(whole)) return tokenizer_parse(json_string_value(whole), json_string_length(whole), name, out);
-  deltaic_status status = gguf_tokenizer_json(name, keys, &root);
-  if (!status) status = tokenizer_create(root, name, out);
-  json_decref(root);
+  deltaic_status status = gguf_tokenizer_parts(name, gguf, view, &parts);
+  if (!status) status = tokenizer_create(&parts, name, out);
+  tokenizer_parts_free(&parts);
   return status;
 }
 
 static deltaic_status tokenizer_read_gguf(const deltaic_source *source, const char *path, deltaic_tokenizer **out) {
-  json_t *keys;
-  deltaic_status status = gguf_open_keys(source, path, &keys);
-  if (!status) status = tokenizer_of_gguf(keys, path, out);
-  json_decref(keys);
+  struct input in;
+  struct gguf gguf;
+  deltaic_status status = gguf_open_keys(source, path, &in, &gguf);
+  if (!status) status = tokenizer_of_gguf(&gguf, in.view, path, out);
+  gguf_free(&gguf);
+  input_close(&in);
   return status;
 }
 

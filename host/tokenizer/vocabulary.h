@@ -19,9 +19,20 @@ struct vocabulary {
   uint32_t mask;
 };
 
-// vocab: {"text": id}; added: the file's added_tokens, or NULL.
-deltaic_status vocabulary_load(struct vocabulary *vocabulary, const json_t *vocab, const json_t *added,
-                               struct json_reader *r);
+// A token as a file lists it.
+struct vocabulary_entry {
+  const char *text;
+  size_t length;
+  int64_t id;
+  bool added, special; // added: one of added_tokens, which may name a token that an entry before it has listed
+};
+
+// Every id and text is checked. Messages name `file`.
+deltaic_status vocabulary_load(struct vocabulary *vocabulary, const struct vocabulary_entry *entries, size_t count,
+                               const char *file);
+// The entries of a tokenizer.json; the caller frees them. vocab: {"text": id}; added: the file's added_tokens, or NULL.
+deltaic_status vocabulary_entries(const json_t *vocab, const json_t *added, struct json_reader *r,
+                                  struct vocabulary_entry **entries, size_t *count);
 void vocabulary_free(struct vocabulary *vocabulary);
 // Returns the id of a text, or -1.
 int32_t vocabulary_find(const struct vocabulary *vocabulary, const char *text, size_t length);

@@ -15,7 +15,7 @@ static void read_keys(struct checkpoint *c, const void *data, size_t size) {
     model_spec_free(&spec);
   struct gguf all;
   deltaic_status status = gguf_read_keys("fuzz", (struct file_view){data, size}, &all);
-  if (!status) status = tokenizer_of_gguf(all.keys, "fuzz", &tokenizer);
+  if (!status) status = tokenizer_of_gguf(&all, (struct file_view){data, size}, "fuzz", &tokenizer);
   if (status)
     check(deltaic_last_error()[0] != 0);
   else
