@@ -13,7 +13,6 @@
 #include <string.h>
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "GGUF data is little-endian and is used as it is");
-
 enum { VERSION = 3, NAME_BYTES = 256, ALIGN = 32, ALIGN_MOST = 1 << 16 };
 // Of all arrays: eight times the largest vocabulary's tokens, types, scores and merges.
 enum { ELEMENTS_MOST = 1 << 25 };

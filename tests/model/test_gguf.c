@@ -101,6 +101,31 @@ static void keys_of_every_type_are_values(void **state) {
   checkpoint_close(c);
 }
 
+// Lists of a tokenizer are no JSON: their texts may be anything, but must be in the file.
+static void lists_of_a_tokenizer_are_views(void **state) {
+  struct gguf_text g = gguf_begin(3, 0, 2);
+  put_key(&g, "tokenizer.ggml.tokens", KEY_ARRAY, "\10\0\0\0\2\0\0\0\0\0\0\0", 12);
+  put_text(&g, "ab");
+  const size_t cut = g.size + 8;
+  put_text(&g, "\xff");
+  put_key(&g, "tokenizer.ggml.token_type", KEY_ARRAY, "\5\0\0\0\2\0\0\0\0\0\0\0\3\0\0\0\xff\xff\xff\xff", 20);
+  struct checkpoint *c = accepts(&g);
+  struct gguf_list tokens = checkpoint_list(c, "tokenizer.ggml.tokens");
+  struct gguf_list types = checkpoint_list(c, "tokenizer.ggml.token_type");
+  struct gguf_element e;
+  assert_true(json_is_null(json_object_get(checkpoint_keys(c), "tokenizer.ggml.tokens")));
+  assert_true(checkpoint_next(c, &tokens, &e) && e.bytes == 2 && !memcmp(e.text, "ab", 2));
+  assert_true(checkpoint_next(c, &tokens, &e) && e.bytes == 1 && *e.text == '\xff');
+  assert_false(checkpoint_next(c, &tokens, &e));
+  assert_true(checkpoint_next(c, &types, &e) && !e.text && e.number == 3);
+  assert_true(checkpoint_next(c, &types, &e) && e.number == -1);
+  assert_false(checkpoint_next(c, &types, &e));
+  assert_null(checkpoint_list(c, "tokenizer.ggml.merges").name);
+  checkpoint_close(c);
+  g.size = cut;
+  refuses(&g, DELTAIC_BAD_FILE, "ends inside tokenizer.ggml.tokens");
+}
+
 static void other_versions_and_byte_orders_are_refused(void **state) {
   struct gguf_text g = gguf_begin(2, 0, 0);
   refuses(&g, DELTAIC_UNSUPPORTED, "has GGUF version 2, expected 3");
@@ -124,7 +149,8 @@ static void damaged_keys_are_named(void **state) {
   put_key_u32(&g, "twice", 2);
   refuses(&g, DELTAIC_BAD_FILE, "twice is given twice");
   refuses_key("text", KEY_TEXT, "\1\0\0\0\0\0\0\0\xff", 9, "text has text that is not UTF-8");
-  refuses_key("large", KEY_U64, "\377\377\377\377\377\377\377\377", 8, "large is 18446744073709551615, which is too large");
+  refuses_key("large", KEY_U64, "\377\377\377\377\377\377\377\377", 8,
+              "large is 18446744073709551615, which is too large");
   refuses_key("", KEY_U32, "\1\0\0\0", 4, "the name of a key is empty");
   g = gguf_begin(3, 0, 1);
   put_u64(&g, 1ull << 40);
@@ -404,6 +430,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(tensors_are_views_with_the_outermost_size_first),
       cmocka_unit_test(keys_of_every_type_are_values),
+      cmocka_unit_test(lists_of_a_tokenizer_are_views),
       cmocka_unit_test(other_versions_and_byte_orders_are_refused),
       cmocka_unit_test(damaged_keys_are_named),
       cmocka_unit_test(damaged_tensors_are_named),
