@@ -383,7 +383,7 @@ static deltaic_status upload_all(struct upload *u) {
 }
 
 deltaic_status weights_upload(struct weights *w, deltaic_progress progress, void *user) {
-  enum { MOST_THREADS = 8 }; // more would only wait for memory
+  enum { MOST_THREADS = 16 }; // more were not measured
   const uint32_t threads = pool_threads_for(w->backend->threads);
   struct upload u = {.w = w, .progress = progress, .user = user};
   deltaic_status status = weights_status(w);
