@@ -5,7 +5,6 @@
 #extension GL_EXT_control_flow_attributes : require
 // Joins the results of attention_matrix.comp where it cut the keys into parts: with m the largest of the maxima m_p,
 //   o = sum 2^(m_p - m) y_p / sum 2^(m_p - m) sum_p
-// Where there is one part, o is complete, and nothing is done.
 // Workgroups (the x of attention_matrix.comp TOKENS GROUP, ceil(T / TOKENS), B): a row, which is one token of a query
 // head. An invocation owns four columns. Any d.
 #include "attention_join.h"
@@ -33,7 +32,6 @@ void main() {
   const uint t0 = (gl_NumWorkGroups.y - 1 - gl_WorkGroupID.y) * TOKENS;
   if (t0 + t >= s.T || row % GROUP >= heads.count) return;
   const uint end = s.pos + min(t0 + TOKENS, s.T), keys = end - first_seen(s.pos + t0), each = keys_of_part(keys);
-  if (each >= keys) return;
   const uint parts = (keys + each - 1) / each;
   const uint begin = (gl_WorkGroupID.z * gl_NumWorkGroups.y + gl_WorkGroupID.y) * args.parts * across + x;
   const uint to = (s.row + t0 + t) * args.o_stride + (heads.first + row % GROUP) * D;

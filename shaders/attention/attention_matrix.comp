@@ -17,8 +17,7 @@
 // Later tokens see more, so they come first. Any d, T; T <= capacity, and T + window - 1 <= capacity in a ring.
 //
 // SPLIT: a few tokens after many have few workgroups, so each has a part of the keys and writes O, m and sum P to
-// records, which attention_join.comp joins. How many parts are used follows from the position. If it is one, o is
-// written as without SPLIT.
+// records, which attention_join.comp joins. How many parts are used follows from the position.
 #include "attention_matrix.h"
 layout(local_size_x_id = ATTENTION_MATRIX_SPEC_LANES) in;
 layout(constant_id = ATTENTION_MATRIX_SPEC_SUBGROUP) const uint SUBGROUP = 32;
@@ -135,10 +134,13 @@ void main() {
   const uint cache_at = s.slot * args.cache_stride + heads.kv_head * D;
   // The workgroup's keys: from p0 to before `last`.
   uint p0 = first_seen(pos0);
-  const uint keys_seen = end - p0, each = SPLIT != 0 ? keys_of_part(keys_seen) : keys_seen;
-  p0 += gl_WorkGroupID.y % parts * each;
-  if (p0 >= end) return;
-  const uint last = min(end, p0 + each);
+  uint last = end;
+  if (SPLIT != 0) {
+    const uint each = keys_of_part(end - p0);
+    p0 += gl_WorkGroupID.y % parts * each;
+    if (p0 >= end) return;
+    last = min(end, p0 + each);
+  }
 
   // Loads Q by tiles; unused rows have the data of any token.
   LEFT Q[STEPS_S];
@@ -244,7 +246,7 @@ void main() {
   subgroup_barrier();
   float total = 0.0;
   [[unroll]] for (uint i = 0; i < SHARERS; i++) total += exchange[gl_SubgroupID * SUBGROUP + row * SHARERS + i];
-  if (SPLIT != 0 && each < keys_seen) {
+  if (SPLIT != 0) {
     if (idle) return;
     const uint workgroup = (gl_WorkGroupID.z * gl_NumWorkGroups.y + gl_WorkGroupID.y) * gl_NumWorkGroups.x;
     const uint from = (workgroup + gl_WorkGroupID.x) * SUBGROUPS * TILE_M + row0, N4 = TILE_N / 4;

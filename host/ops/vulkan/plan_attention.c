@@ -52,13 +52,16 @@ bool plan_attention_matrix(const struct plan *plan, uint32_t heads, uint32_t kv_
   const uint32_t group = heads / kv_heads, shares = (group + MOST_GROUP - 1) / MOST_GROUP, lanes = plan->matrix_lanes;
   m->group = (group + shares - 1) / shares;
   m->across = kv_heads * shares;
-  m->keys = d > MOST_D / 2 || plan->software ? KEYS / 2 : KEYS; // software compiles unrolled loops slowly
   m->lockstep = plan->software;
-  if (m->keys / (lanes / plan->matrix_m) % 8 || m->keys % plan->matrix_n || m->keys % plan->matrix_k) return false;
   for (uint32_t subgroups = plan->software ? FEW_IN_SOFTWARE : MANY; subgroups >= fewest(plan); subgroups /= 2) {
     m->lanes = subgroups * lanes;
     m->rows = subgroups * plan->matrix_m;
     m->tokens = m->rows / m->group;
+    // Few lanes that load KEYS keys of 128 numbers spill on RDNA3. Software compiles unrolled loops slowly.
+    const bool spills =
+        plan->matrix_sums < 16 && subgroups < MANY && d > MOST_D / 4 && KEYS / 2 / (lanes / plan->matrix_m) % 8 == 0;
+    m->keys = d > MOST_D / 2 || plan->software || spills ? KEYS / 2 : KEYS;
+    if (m->keys / (lanes / plan->matrix_m) % 8 || m->keys % plan->matrix_n || m->keys % plan->matrix_k) return false;
     m->ahead = plan->matrix_sums >= 16 && 2 * m->keys * round_up32(d, 16) <= FETCHED * m->lanes;
     const bool fits = m->lanes <= plan->most_lanes && plan_attention_matrix_bytes(m, d) <= plan->shared_bytes;
     const uint64_t groups = (uint64_t)m->across * B * ((T + m->tokens - 1) / m->tokens);
@@ -68,18 +71,21 @@ bool plan_attention_matrix(const struct plan *plan, uint32_t heads, uint32_t kv_
   return false;
 }
 
-// Two workgroups a processor, so that there are never more records.
-enum { EACH = 2 };
+// Two workgroups a processor, so that there are never more records. LEAST_PROCESSORS: software has fewer, and runs one
+// workgroup after the other.
+enum { EACH = 2, LEAST_PROCESSORS = 8 };
 
 uint32_t plan_attention_parts(const struct plan *plan, const struct plan_attention_matrix *m, uint64_t groups,
                               uint32_t seen) {
   const uint32_t room = (uint32_t)(EACH * plan->processors / groups);
   const uint32_t parts = min32(room, divide_up(seen, ATTENTION_MATRIX_LEAST));
   const bool few = m->lanes == fewest(plan) * plan->matrix_lanes;
-  return few && room > EACH && parts > 1 ? parts : 1; // two parts of a device that is nearly full gain little
+  if (plan->processors < LEAST_PROCESSORS || !few) return 1;
+  return room > EACH && parts > 1 ? parts : 1; // two parts of a device that is nearly full gain little
 }
 
 uint64_t plan_attention_records(const struct plan *plan, uint32_t d, uint32_t seen) {
   const uint64_t rows = (uint64_t)EACH * plan->processors * fewest(plan) * plan->matrix_m;
-  return seen > ATTENTION_MATRIX_LEAST ? 16 * rows * ATTENTION_MATRIX_RECORD(d) : 0;
+  if (plan->processors < LEAST_PROCESSORS || seen <= ATTENTION_MATRIX_LEAST) return 0;
+  return 16 * rows * ATTENTION_MATRIX_RECORD(d);
 }
