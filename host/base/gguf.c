@@ -246,7 +246,7 @@ deltaic_status gguf_visit_keys(const char *file, struct file_view view, gguf_key
   const uint64_t count = number(&c, 8);
   json_t *one = json_object();
   if (!one) return fail_memory("a GGUF file's keys", 0);
-  for (uint64_t i = 0; i < count && !c.status; i++) {
+  for (uint64_t i = 0; i < count && !c.status; i++, lists.list_count = 0) {
     const uint64_t begin = c.at;
     read_key(&c, one);
     if (!c.status) each(user, json_object_iter_key(json_object_iter(one)), view.data + begin, c.at - begin);

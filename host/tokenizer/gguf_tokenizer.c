@@ -132,7 +132,7 @@ static deltaic_status add_merges(const char *file, const struct gguf *gguf, stru
   out->merges = calloc(list.left + 1, sizeof *out->merges);
   if (!out->merges) return fail_memory("the merges", (list.left + 1) * sizeof *out->merges);
   for (; gguf_next(&list, view, &merge); out->merge_count++)
-    if (!merge.text || !merge_cut(merge.text, merge.bytes, &out->merges[out->merge_count]))
+    if (!is_text(&merge) || !merge_cut(merge.text, merge.bytes, &out->merges[out->merge_count]))
       return fail(DELTAIC_BAD_FILE, "%s: merge %zu is not a pair of texts", file, out->merge_count);
   return DELTAIC_OK;
 }

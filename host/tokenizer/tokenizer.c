@@ -126,8 +126,7 @@ static deltaic_status read_lists(struct tokenizer_parts *parts, struct json_read
 
 static deltaic_status tokenizer_load(deltaic_tokenizer *t, const struct tokenizer_parts *p, struct json_reader *r) {
   const json_t *root = p->root, *model = json_object_get(root, "model"), *added = json_object_get(root, "added_tokens");
-  deltaic_status status = check_file(root, model, r);
-  if (!status) status = normalizers_load(&t->normalizers, json_object_get(root, "normalizer"), r);
+  deltaic_status status = normalizers_load(&t->normalizers, json_object_get(root, "normalizer"), r);
   if (!status) status = pretokenizers_load(&t->pretokenizers, json_object_get(root, "pre_tokenizer"), r);
   if (!status) status = decoders_load(&t->decoders, json_object_get(root, "decoder"), r);
   if (!status) status = vocabulary_load(&t->vocabulary, p->entries, p->count, r->file);

@@ -24,7 +24,8 @@ struct attention_push {
   uint qkv_stride;
   uint cache_stride;
   uint parts;       // of attention_step and attention_matrix: the most parts of the keys
-  uint single;      // from here on of attention_step: workgroups that a group of query heads is spread over while its parts are fewer
+  // From here on of attention_step.
+  uint single;      // workgroups that a group of query heads is spread over while its parts are fewer
   uint table_stride;
   uint rotary;      // elements of a head that are rotated
   uint weight_step; // from one head's weight of the norm to the next one's: 0 or d
