@@ -104,11 +104,11 @@ static void keys_of_every_type_are_values(void **state) {
 // Lists of a tokenizer are no JSON: their texts may be anything, but must be in the file.
 static void lists_of_a_tokenizer_are_views(void **state) {
   struct gguf_text g = gguf_begin(3, 0, 2);
+  put_key(&g, "tokenizer.ggml.token_type", KEY_ARRAY, "\5\0\0\0\2\0\0\0\0\0\0\0\3\0\0\0\xff\xff\xff\xff", 20);
   put_key(&g, "tokenizer.ggml.tokens", KEY_ARRAY, "\10\0\0\0\2\0\0\0\0\0\0\0", 12);
   put_text(&g, "ab");
   const size_t cut = g.size + 8;
   put_text(&g, "\xff");
-  put_key(&g, "tokenizer.ggml.token_type", KEY_ARRAY, "\5\0\0\0\2\0\0\0\0\0\0\0\3\0\0\0\xff\xff\xff\xff", 20);
   struct checkpoint *c = accepts(&g);
   struct gguf_list tokens = checkpoint_list(c, "tokenizer.ggml.tokens");
   struct gguf_list types = checkpoint_list(c, "tokenizer.ggml.token_type");

@@ -77,6 +77,22 @@ static void ids_are_those_of_the_algorithm(void **state) {
   json_decref(keys);
 }
 
+static void unused_tokens_are_no_tokens(void **state) {
+  json_t *keys = novelist_keys();
+  const json_t *text = json_array_get(json_object_get(keys, "tokenizer.ggml.tokens"), 300);
+  json_t *merges = json_object_get(keys, "tokenizer.ggml.merges");
+  deltaic_tokenizer *t = open_keys(keys);
+  assert_int_equal(deltaic_tokenizer_find(t, json_string_value(text)), 300);
+  deltaic_tokenizer_close(t);
+  json_array_set_new(json_object_get(keys, "tokenizer.ggml.token_type"), 300, json_integer(5));
+  json_array_clear(merges); // some of them make or need it
+  t = open_keys(keys);
+  assert_int_equal(deltaic_tokenizer_find(t, json_string_value(text)), -1);
+  assert_null(tokenizer_token(t, 300));
+  deltaic_tokenizer_close(t);
+  json_decref(keys);
+}
+
 static void check_words(json_t *keys, const char *pre, const char *text, const char *const *words) {
   json_object_set_new(keys, "tokenizer.ggml.pre", json_string(pre));
   deltaic_tokenizer *t = open_keys(keys);
@@ -142,8 +158,8 @@ static void what_is_not_supported_or_damaged_is_named(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(ids_are_those_of_the_algorithm),
-                                     cmocka_unit_test(text_is_split_as_the_file_names),
-                                     cmocka_unit_test(what_is_not_supported_or_damaged_is_named)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(ids_are_those_of_the_algorithm), cmocka_unit_test(unused_tokens_are_no_tokens),
+      cmocka_unit_test(text_is_split_as_the_file_names), cmocka_unit_test(what_is_not_supported_or_damaged_is_named)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
