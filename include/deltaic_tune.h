@@ -46,6 +46,9 @@ typedef struct deltaic_tune_options {
   /* FAST: on a device with cooperative matrices, products round their operands to f16, and gradients are off by about
    * 1e-3 of their norm. */
   deltaic_precision precision;
+  /* The most memory for values of layers that the forward pass keeps for the backward pass. Layers that do not fit are
+   * computed again, as all are with 0. A gradient's last bits depend on which are kept. */
+  uint64_t keep_bytes;
 } deltaic_tune_options;
 
 /* Writes config.json and model.safetensors (f32) into a folder that is there: a new model, with first values as
@@ -74,13 +77,15 @@ typedef struct deltaic_tune_memory {
   uint64_t adapters;  /* A, B, their gradients, and first values of matrices that they are added to */
   uint64_t streams;   /* the residual stream before every layer */
   uint64_t layer;     /* the values of one layer, and their gradients */
+  uint64_t kept;      /* the values of layers that are kept */
   uint64_t states;    /* recurrent states, and their gradients */
   uint64_t scratch;   /* of the largest operation; logits */
   uint64_t teacher;   /* everything of the teacher */
   uint64_t total;
 } deltaic_tune_memory;
-/* What steps with batches of rows texts of length tokens (and the one that follows) will need. It
- * allocates nothing on the device. OUT_OF_MEMORY: the device has less free memory; *memory is filled, and the message
+/* What steps with batches of rows texts of length tokens (and the one that follows) will need. It allocates nothing on
+ * the device. Layers are kept in what is left of nine tenths of a discrete device's memory, or of half of the host's, but
+ * in keep_bytes at most. Give memory->kept to deltaic_tune_create() as keep_bytes. OUT_OF_MEMORY: the device has less free memory; *memory is filled, and the message
  * says what would fit; or the batch is too large for one buffer: *memory is then what comes before it, and the message
  * says the same. */
 DELTAIC_PRUNE_API deltaic_status deltaic_tune_plan(const char *path, const deltaic_tune_options *options, uint32_t rows,

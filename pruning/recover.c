@@ -70,7 +70,11 @@ deltaic_status deltaic_pruning_recover(deltaic_pruning *p, const int32_t *tokens
   o.threads = r.o.threads;
   o.device = r.o.device;
   o.precision = r.o.precision;
-  status = deltaic_tune_create(p->folder, &o, &r.tune);
+  o.keep_bytes = UINT64_MAX;
+  deltaic_tune_memory memory;
+  status = deltaic_tune_plan(p->folder, &o, r.o.batch, r.o.window - 1, &memory);
+  o.keep_bytes = memory.kept;
+  if (!status) status = deltaic_tune_create(p->folder, &o, &r.tune);
   if (!status) status = train(&r, progress, user);
   if (!status) status = trainer_finish(r.tune->trainer);
   if (!status) status = tuning_write(r.tune->trainer, p->folder);

@@ -162,7 +162,9 @@ static int open_training(struct tune_work *w) {
   int code = context_open(&r->engine, &w->engine.context);
   if (!code) code = engine_open_device(&r->engine, &w->engine);
   o.device = w->engine.device;
+  o.keep_bytes = (uint64_t)r->keep_mib << 20;
   if (!code) code = complain_status(deltaic_tune_plan(w->model, &o, r->batch, w->rows.length - 1, &w->planned));
+  o.keep_bytes = w->planned.kept;
   if (!code) code = complain_status(deltaic_tune_create(w->model, &o, &w->tune));
   if (code || !r->resume) return code;
   char *note = NULL;
@@ -216,11 +218,14 @@ static int tune(struct tune_request *r) {
   return code;
 }
 
+enum { MOST_KEPT = 1 << 24 };
+
 int command_tune(int argc, char **argv) {
   struct tune_request r = {.engine = {.device = "best", .rule = "auto", .precision = "fast"},
                            .window = 512,
                            .batch = 2,
                            .accumulate = 1,
+                           .keep_mib = MOST_KEPT,
                            .epochs = 1,
                            .rate = 1e-3f,
                            .schedule = "cosine",
@@ -290,6 +295,8 @@ int command_tune(int argc, char **argv) {
       TEXT('d', "device", "WHICH", &r.engine.device,
            "best, cpu, or a number, a part of a name or a UUID from 'deltaic devices'"),
       COUNT('t', "threads", "N", &r.engine.threads, 0, 1024, "threads of the CPU; 0: all cores"),
+      COUNT(0, "keep", "MIB", &r.keep_mib, 0, MOST_KEPT,
+            "most memory for values of layers, which then are not computed twice; 0: none"),
       TEXT(0, "precision", "WHICH", &r.engine.precision,
            "arithmetic: float32, or fast (rounds operands of products to 16 bits where the device has matrix units)"),
       TEXT(0, "cache-dir", "DIR", &r.engine.cache_dir,

@@ -12,7 +12,7 @@ struct tune_request {
   const char *config, *tokenizer, *task, *group; // from nothing
   const char *targets, *whole, *schedule, *teacher;
   struct text_list texts;
-  uint32_t tokens, window, batch, accumulate, steps, stop_at, warm_up, every, save_every, rank;
+  uint32_t tokens, window, batch, accumulate, keep_mib, steps, stop_at, warm_up, every, save_every, rank;
   struct engine_options engine;
   uint32_t pairs, keys, values;
   uint64_t seed;

@@ -31,8 +31,8 @@ static const struct {
     {"weights", offsetof(deltaic_tune_memory, weights)}, {"gradients", offsetof(deltaic_tune_memory, gradients)},
     {"moments", offsetof(deltaic_tune_memory, moments)}, {"adapters", offsetof(deltaic_tune_memory, adapters)},
     {"streams", offsetof(deltaic_tune_memory, streams)}, {"layer", offsetof(deltaic_tune_memory, layer)},
-    {"states", offsetof(deltaic_tune_memory, states)},   {"scratch", offsetof(deltaic_tune_memory, scratch)},
-    {"teacher", offsetof(deltaic_tune_memory, teacher)},
+    {"kept", offsetof(deltaic_tune_memory, kept)},       {"states", offsetof(deltaic_tune_memory, states)},
+    {"scratch", offsetof(deltaic_tune_memory, scratch)}, {"teacher", offsetof(deltaic_tune_memory, teacher)},
 };
 enum { SIZES = sizeof sizes / sizeof *sizes };
 

@@ -82,6 +82,9 @@ deltaic_status learner_open(const char *path, struct backend *on, uint32_t threa
   deltaic_status status = open_device(l, on, threads, fast);
   if (!status) status = open_model(l, path);
   if (!status) status = make_gradients(l, wants, user);
+  if (!status && (!(l->kept = calloc(l->model.spec.L, sizeof *l->kept)) ||
+                  !(l->is_kept = calloc(l->model.spec.L, sizeof *l->is_kept))))
+    status = fail_memory("layers", l->model.spec.L * sizeof *l->kept);
   if (!status && !(l->mixer_states = calloc(l->model.spec.L, sizeof *l->mixer_states)))
     status = fail_memory("states", l->model.spec.L * sizeof *l->mixer_states);
   for (uint32_t i = 0; !status && i < l->model.spec.L; i++)
@@ -114,6 +117,8 @@ void learner_close(struct learner *l) {
   }
   for (uint32_t i = 0; l->mixer_states && i < l->model.spec.L; i++) free(l->mixer_states[i]);
   free(l->mixer_states);
+  free(l->kept);
+  free(l->is_kept);
   free(l->weights);
   free(l->half);
   oplist_free(&l->list);
@@ -132,16 +137,17 @@ uint64_t learner_fingerprint(const struct learner *l) {
 }
 
 uint32_t learner_vocabulary(const struct learner *l) { return l->model.spec.V; }
+void learner_keep(struct learner *l, uint64_t bytes) { l->keep_bytes = bytes; }
 bool learner_is_fast(const struct learner *l) { return l->fast; }
 
 // ---------------------------------------------------------------- running a list
 
-static void begin(struct learner *l, bool keep) {
-  l->list.keep = keep;
+static void begin(struct learner *l, enum learner_pass pass) {
+  l->pass = pass;
+  l->list.keep = l->list.plain = pass != PASS_FORWARD;
   l->list.matrices = l->fast ? MATRICES_BEST : MATRICES_NONE;
   l->list.form = DELTA_AUTO;
   l->list.longest = l->T;
-  l->list.plain = keep;
   oplist_begin(&l->list);
 }
 
@@ -173,9 +179,9 @@ static void clear_gradients(struct learner *l) {
   }
 }
 
-static void begin_walk(struct learner *l) {
+static void begin_walk(struct learner *l, struct buffer *values) {
   l->walk.list = &l->list;
-  l->walk.values = &l->values;
+  l->walk.values = values;
   l->walk.gradients = &l->value_gradients;
   l->walk.states = l->states.blocks;
   l->walk.before = &l->unused;
@@ -185,26 +191,40 @@ static void begin_walk(struct learner *l) {
   clear_gradients(l);
 }
 
-// Records the list; with `keep`, a walk can follow. finish() runs what is recorded.
-static deltaic_status start(struct learner *l) {
-  const struct backend_functions *f = l->backend->functions;
-  uint64_t largest;
+// Places the list's values, which need so many bytes.
+static deltaic_status place(struct learner *l, uint64_t *bytes) {
+  uint64_t largest = 0;
   deltaic_status status = l->list.status ? l->list.status : learner_halves_choose(l);
-  const uint64_t bytes = status ? 0 : f->list_bytes(l->backend, &l->list, &largest);
+  *bytes = status ? 0 : l->backend->functions->list_bytes(l->backend, &l->list, &largest);
   if (!status) status = l->list.status;
-  if (!status && (bytes / sizeof(float) > UINT32_MAX || largest > l->backend->max_binding_bytes))
+  if (!status && (*bytes / sizeof(float) > UINT32_MAX || largest > l->backend->max_binding_bytes))
     status = fail(DELTAIC_OUT_OF_MEMORY, "a layer of %u texts of %u tokens is too large", l->rows, l->T);
-  if (!status) status = learner_room(l, &l->values, bytes, "a layer's values");
-  if (!status && l->list.keep)
-    status = learner_room(l, &l->value_gradients, bytes, "the gradients of a layer's values");
+  return status;
+}
+
+// Records the list, whose values are in this buffer; before a walk, the beginning of the walk as well. finish() runs
+// what is recorded. again: the values are there, so the list does not run.
+static deltaic_status record(struct learner *l, struct buffer *values, bool again) {
+  const struct backend_functions *f = l->backend->functions;
+  deltaic_status status = DELTAIC_OK;
+  if (l->pass == PASS_WALK)
+    status = learner_room(l, &l->value_gradients, values->bytes, "the gradients of a layer's values");
   if (status) return status;
-  l->list.scratch = learner_tensor(&l->values, 0, 1, (uint32_t)(bytes / sizeof(float)));
+  l->list.scratch = learner_tensor(values, 0, 1, (uint32_t)(values->bytes / sizeof(float)));
   l->walk.status = DELTAIC_OK;
   f->recorder_begin(l->recorder, false, NULL);
   learner_halves_make(l);
-  f->recorder_list(l->recorder, &l->list);
-  if (l->list.keep) begin_walk(l);
+  if (!again) f->recorder_list(l->recorder, &l->list);
+  if (l->pass == PASS_WALK) begin_walk(l, values);
   return DELTAIC_OK;
+}
+
+// Places and records the list.
+static deltaic_status start(struct learner *l) {
+  uint64_t bytes;
+  deltaic_status status = place(l, &bytes);
+  if (!status) status = learner_room(l, &l->values, bytes, "a layer's values");
+  return status ? status : record(l, &l->values, false);
 }
 
 static struct tensor embed(struct learner *l) {
@@ -230,20 +250,42 @@ static struct tensor layer(struct learner *l, uint32_t i, struct tensor x) {
   return block_forward(&m->spec, &m->spec.layers[i], &m->blocks[i], m->mixers[i], l->mixer_states[i], &call, x);
 }
 
-// The hidden state that the head reads, (rows * T, D), a value of the list.
-static deltaic_status forward(struct learner *l, const struct learner_batch *batch, struct tensor *hidden) {
+// The stream behind layer i. keep: with the layer's values, if there is room for them.
+static deltaic_status layer_forward(struct learner *l, uint32_t i, bool keep) {
+  struct buffer *values = NULL;
+  deltaic_status status = DELTAIC_OK;
+  l->is_kept[i] = false;
+  if (keep && l->keep_bytes) {
+    uint64_t bytes;
+    begin(l, PASS_KEEP);
+    op_copy(&l->list, stream(l, i + 1), layer(l, i, input(l, stream(l, i))));
+    status = place(l, &bytes);
+    values = status ? NULL : learner_kept_room(l, i, bytes);
+    if (values) status = record(l, values, false);
+    l->is_kept[i] = values;
+  }
+  if (!status && !values) {
+    begin(l, PASS_FORWARD);
+    op_copy(&l->list, stream(l, i + 1), layer(l, i, input(l, stream(l, i))));
+    status = start(l);
+  }
+  return status ? status : finish(l);
+}
+
+// The hidden state that the head reads, (rows * T, D), a value of the list. keep: a backward pass follows.
+static deltaic_status forward(struct learner *l, const struct learner_batch *batch, bool keep, struct tensor *hidden) {
   const struct model_spec *s = &l->model.spec;
   const struct tensor none = {0};
   deltaic_status status = learner_batch_take(l, batch);
   if (!status) status = zero(l, l->states.blocks);
-  for (uint32_t i = 0; i <= s->L && !status; i++) {
-    begin(l, false);
-    op_copy(&l->list, stream(l, i), i ? layer(l, i - 1, input(l, stream(l, i - 1))) : embed(l));
-    status = start(l);
-    if (!status) status = finish(l);
-  }
   if (status) return status;
-  begin(l, true);
+  begin(l, PASS_FORWARD);
+  op_copy(&l->list, stream(l, 0), embed(l));
+  status = start(l);
+  if (!status) status = finish(l);
+  for (uint32_t i = 0; i < s->L && !status; i++) status = layer_forward(l, i, keep);
+  if (status) return status;
+  begin(l, PASS_WALK);
   const struct tensor x = input(l, stream(l, s->L)), y = oplist_value(&l->list, x.rows, x.cols);
   op_norm(&l->list, y, x, l->model.norm, none, s->norm_eps);
   status = start(l);
@@ -267,9 +309,15 @@ static deltaic_status pass_back(struct learner *l, struct tensor y, struct tenso
 }
 
 static deltaic_status layer_back(struct learner *l, uint32_t i) {
-  begin(l, true);
+  uint64_t bytes;
+  begin(l, PASS_WALK);
   const struct tensor x = input(l, stream(l, i)), y = layer(l, i, x);
-  const deltaic_status status = start(l);
+  deltaic_status status = place(l, &bytes);
+  if (!status && l->is_kept[i])
+    status = record(l, &l->kept[i], true);
+  else if (!status)
+    status = learner_room(l, &l->values, bytes, "a layer's values");
+  if (!status && !l->is_kept[i]) status = record(l, &l->values, false);
   return status ? status : pass_back(l, y, x, false);
 }
 
@@ -283,7 +331,7 @@ static deltaic_status all_back(struct learner *l, struct tensor hidden) {
   status = pass_back(l, hidden, x, true);
   for (uint32_t i = s->L; i-- > 0 && !status;) status = layer_back(l, i);
   if (status) return status;
-  begin(l, true);
+  begin(l, PASS_WALK);
   const struct tensor embedded = embed(l);
   status = start(l);
   return status ? status : pass_back(l, embedded, embedded, false);
@@ -298,8 +346,8 @@ static deltaic_status find_loss(struct learner *l, const struct learner_batch *b
   if (d && d->teacher && d->teacher->model.spec.V != l->model.spec.V)
     return fail(DELTAIC_INVALID_ARGUMENT, "the teacher's vocabulary has %u tokens, the model's %u",
                 d->teacher->model.spec.V, l->model.spec.V);
-  if (d && d->teacher) status = forward(d->teacher, batch, &taught);
-  if (!status) status = forward(l, batch, hidden);
+  if (d && d->teacher) status = forward(d->teacher, batch, false, &taught);
+  if (!status) status = forward(l, batch, scale != 0, hidden);
   if (!status) status = learner_head(l, batch, *hidden, taught, d, scale, loss);
   if (status && d && d->teacher) settle(d->teacher);
   if (status) settle(l);

@@ -3,7 +3,8 @@
 // products with operands that are rounded to f16.
 //
 // Forward, it keeps the residual stream at the entry of every layer. Backward, it records each layer again, runs it
-// with values that keep their memory, and walks it in reverse. So memory grows by one stream a layer.
+// with values that keep their memory, and walks it in reverse. So memory grows by one stream a layer. A layer whose
+// values were kept by the forward pass (learner_keep()) does not run again.
 #ifndef LEARNER_H
 #define LEARNER_H
 #include "model.h"
@@ -22,6 +23,9 @@ void learner_close(struct learner *l); // accepts NULL
 struct checkpoint *learner_checkpoint(const struct learner *l);
 uint64_t learner_fingerprint(const struct learner *l); // of the checkpoint's tensors and config
 uint32_t learner_vocabulary(const struct learner *l);
+// From the next batch on, the values of the first layers are kept for the backward pass, in so many bytes at most; the
+// other layers are computed again. At first no layer's are. Which ones are may change the last bits of a gradient.
+void learner_keep(struct learner *l, uint64_t bytes);
 bool learner_is_fast(const struct learner *l); // whether it rounds to f16
 
 // rows texts of T + 1 tokens, each from a fresh state. Row r predicts its tokens 1 ... T, or the targets.

@@ -7,6 +7,27 @@ deltaic_status learner_room(struct learner *l, struct buffer *b, uint64_t bytes,
   return l->backend->functions->buffer_create(l->backend, MEMORY_DEVICE, bytes, what, b);
 }
 
+void learner_kept_free(struct learner *l) {
+  for (uint32_t i = 0; l->is_kept && i < l->model.spec.L; i++) {
+    l->backend->functions->buffer_free(l->backend, &l->kept[i]);
+    l->is_kept[i] = false;
+  }
+  l->kept_bytes = 0;
+}
+
+struct buffer *learner_kept_room(struct learner *l, uint32_t i, uint64_t bytes) {
+  struct buffer *b = &l->kept[i];
+  if (b->bytes >= bytes) return b;
+  if (l->kept_bytes + bytes > l->keep_bytes) return NULL;
+  if (l->backend->functions->buffer_create(l->backend, MEMORY_DEVICE, bytes, "a layer's values", b)) {
+    l->keep_bytes = 0;
+    learner_kept_free(l);
+    return NULL;
+  }
+  l->kept_bytes += bytes;
+  return b;
+}
+
 void learner_batch_free(struct learner *l) {
   const struct backend_functions *f = l->backend->functions;
   arena_free(&l->states, l->backend);
@@ -17,6 +38,7 @@ void learner_batch_free(struct learner *l) {
   f->buffer_free(l->backend, &l->tokens);
   f->buffer_free(l->backend, &l->targets);
   f->buffer_free(l->backend, &l->losses);
+  learner_kept_free(l);
   l->rows = l->T = 0;
 }
 

@@ -32,7 +32,7 @@ deltaic_status learner_halves_choose(struct learner *l) {
   for (size_t i = 0; l->fast && i < l->list.count && !status; i++) {
     struct op *op = &l->list.ops[i];
     // A forward pass on cooperative matrices adds most of a fast gradient's error (docs/backward.md).
-    if (op->kind == OP_DELTA_RULE && !l->list.keep) l->list.form = DELTA_RECURRENT;
+    if (op->kind == OP_DELTA_RULE && l->pass != PASS_WALK) l->list.form = DELTA_F32;
     if (op->kind != OP_LINEAR || !is_rounded(op->linear.w)) continue;
     status = add(l, op->linear.w, &bytes);
     if (!status) op->linear.w = l->half[l->walk.half_count - 1].half;

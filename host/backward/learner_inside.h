@@ -4,6 +4,12 @@
 #include "backward.h"
 #include "learner.h"
 
+enum learner_pass {
+  PASS_FORWARD, // makes the stream behind the layer
+  PASS_KEEP,    // the same, with values that a walk reads later
+  PASS_WALK,    // makes the values, unless they are there, and is walked
+};
+
 struct learner {
   struct backend *backend;
   bool owns_backend;
@@ -15,6 +21,7 @@ struct learner {
   double unit;                     // 0: not chosen yet
   struct oplist list;
   struct walk walk;
+  enum learner_pass pass; // of the list
   struct buffer values, value_gradients; // of the list's values
   struct buffer parts;                   // oplist.parts
   struct buffer halves;                  // the list's matrices in f16
@@ -22,6 +29,9 @@ struct learner {
   size_t half_capacity;
   // Of the batch's size:
   uint32_t rows, T;
+  struct buffer *kept;             // (L) the values of layers that are kept for the backward pass
+  bool *is_kept;                   // (L) by this batch's forward pass
+  uint64_t keep_bytes, kept_bytes; // the most bytes of `kept`, and how many there are
   struct arena states;           // of all layers
   struct buffer state_gradients; // at the same places
   void **mixer_states;           // L
@@ -42,6 +52,10 @@ static inline struct tensor learner_tensor(struct buffer *b, uint64_t offset, ui
 deltaic_status learner_room(struct learner *l, struct buffer *b, uint64_t bytes, const char *what);
 deltaic_status learner_batch_take(struct learner *l, const struct learner_batch *batch);
 void learner_batch_free(struct learner *l);
+// Memory for the values of layer i, if they are to be kept; else NULL. If others have taken the memory that was to be
+// there, no layer is kept any longer.
+struct buffer *learner_kept_room(struct learner *l, uint32_t i, uint64_t bytes);
+void learner_kept_free(struct learner *l);
 
 // learner_halves.c, in a fast learner: the list's matrices become copies in f16, which learner_halves_make() makes, in
 // the recording before the list. A matrix with values beyond f16's range stays.

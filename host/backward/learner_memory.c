@@ -15,6 +15,7 @@ struct learner_memory learner_memory(const struct learner *l) {
       .gradients = arena_bytes(&l->gradients),
       .streams = l->streams.bytes + l->sequences.bytes + l->tokens.bytes + l->targets.bytes + l->losses.bytes,
       .values = l->values.bytes + l->value_gradients.bytes,
+      .kept = l->kept_bytes,
       .states = arena_bytes(&l->states) + l->state_gradients.bytes,
       .scratch = l->halves.bytes + l->parts.bytes,
   };

@@ -8,6 +8,7 @@ struct learner_memory {
   uint64_t gradients; // of weights
   uint64_t streams;   // at the entry of every layer, with what belongs to a batch
   uint64_t values;    // of a layer, and their gradients
+  uint64_t kept;      // values of layers, for the backward pass
   uint64_t states;    // and their gradients
   uint64_t scratch;   // of an operation's backward pass, logits, copies in f16
 };

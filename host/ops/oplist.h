@@ -10,7 +10,7 @@
 #define OPLIST_H
 #include "ops.h"
 
-enum delta_form { DELTA_AUTO, DELTA_RECURRENT, DELTA_CHUNK };
+enum delta_form { DELTA_AUTO, DELTA_RECURRENT, DELTA_CHUNK, DELTA_F32 };
 // Whether operands may be rounded to f16 so that cooperative matrices (coopmat) can be used. PLAIN: without the coopmat
 // features that only some vendors have.
 enum matrices { MATRICES_NONE, MATRICES_PLAIN, MATRICES_BEST };
@@ -36,7 +36,8 @@ struct recorder;
 struct oplist {
   // Settings of the call, set by oplist_begin() or after it.
   enum matrices matrices; // NONE: f32 throughout; long sums are added up in pieces, for less rounding error
-  enum delta_form form;   // form of the delta rule and of Mamba-2; AUTO: the device's plan decides
+  enum delta_form form;   // form of the delta rule and of Mamba-2; AUTO: the device's plan decides; F32: the same, but
+                          // without cooperative matrices
   uint32_t longest;       // tokens of the longest sequence; 0: unknown
   bool plain;             // no operations are joined (for tests)
   bool keep;              // every value is f32 and keeps its memory until the list is cleared: for a walk in reverse

@@ -127,6 +127,7 @@ static deltaic_status open_trainer(struct deltaic_tune *tune, struct backend *on
   if (!status) status = list_files(tune);
   if (status) return status;
   tune->fingerprint = learner_fingerprint(trainer_learner(tune->trainer));
+  learner_keep(trainer_learner(tune->trainer), o->keep_bytes);
   tune->d = (struct distillation){NULL, o->weight, o->temperature};
   return o->teacher ? learner_open(o->teacher, on, o->threads, fast, NULL, NULL, &tune->d.teacher) : DELTAIC_OK;
 }

@@ -19,6 +19,7 @@ void deltaic_tune_get_memory(const deltaic_tune *tune, deltaic_tune_memory *memo
                                   .adapters = t.adapters,
                                   .streams = l.streams,
                                   .layer = l.values,
+                                  .kept = l.kept,
                                   .states = l.states,
                                   .scratch = l.scratch};
   if (tune->d.teacher) {
@@ -26,7 +27,7 @@ void deltaic_tune_get_memory(const deltaic_tune *tune, deltaic_tune_memory *memo
     memory->teacher = d.weights + d.gradients + d.streams + d.values + d.states + d.scratch;
   }
   memory->total = memory->weights + memory->gradients + memory->moments + memory->adapters + memory->streams +
-                  memory->layer + memory->states + memory->scratch + memory->teacher;
+                  memory->layer + memory->kept + memory->states + memory->scratch + memory->teacher;
 }
 
 // ---------------------------------------------------------------- an imagined step
@@ -133,6 +134,23 @@ static deltaic_status check_room(const struct shape *s, const struct backend *b,
       size_of(b->info.memory_bytes).text, advice);
 }
 
+// What a training may have on the device if it keeps layers: other programs need memory too, the more so if it is the
+// host's.
+static uint64_t room_kept(const struct backend *b) {
+  const uint64_t all = b->info.memory_bytes, room = room_of(b),
+                 most = b->info.kind == DELTAIC_DEVICE_DISCRETE ? all / 10 * 9 : all / 2;
+  return most < room ? most : room;
+}
+
+// Again, with layers that are kept.
+static deltaic_status plan_kept(struct shape s, const struct backend *b, uint64_t most, deltaic_tune_memory *memory) {
+  deltaic_tune_options o = *s.options;
+  const uint64_t room = room_kept(b), left = room > memory->total ? room - memory->total : 0;
+  o.keep_bytes = most < left ? most : left;
+  s.options = &o;
+  return o.keep_bytes ? imagine(&s, b, memory) : DELTAIC_OK;
+}
+
 // After imagine() found that a tensor is too large, which the last error says.
 static deltaic_status too_large(const struct shape *s, const struct backend *b, const deltaic_tune_memory *m) {
   char reason[256], advice[160];
@@ -157,13 +175,16 @@ deltaic_status deltaic_tune_plan(const char *path, const deltaic_tune_options *o
   struct backend *cpu = NULL;
   if (!status && !o.device) status = backend_open_cpu(o.threads, &cpu);
   if (status) return status;
+  const uint64_t keep_bytes = o.keep_bytes;
+  o.keep_bytes = 0;
   const struct shape s = {path, &o, rows, length};
   const struct backend *on = o.device ? o.device->backend : cpu;
   status = imagine(&s, on, memory);
-  if (!status)
-    status = check_room(&s, on, memory);
-  else if (status == DELTAIC_OUT_OF_MEMORY && memory->total)
+  if (status == DELTAIC_OUT_OF_MEMORY && memory->total)
     status = too_large(&s, on, memory);
+  else if (!status)
+    status = check_room(&s, on, memory);
+  if (!status) status = plan_kept(s, on, keep_bytes, memory);
   if (cpu) cpu->functions->close(cpu);
   return status;
 }

@@ -1,12 +1,14 @@
 // bench_step: the gradients of one training step on the first Vulkan device, without AdamW. No test: it prints seconds,
 // tokens/s and the device's busy share, then the times of all kernels in one more step.
 //
-//   bench_step FOLDER lora|everything fast|float32 ROWS T STEPS
+//   bench_step FOLDER lora|everything fast|float32 ROWS T STEPS KEEP
 //
-// lora: gradients of the projections of q, k and v, and of convolutions, norms and biases. Tokens are random.
+// lora: gradients of the projections of q, k and v, and of convolutions, norms and biases. Tokens are random. KEEP: GiB
+// for values of layers that are kept for the backward pass.
 #include "../ops/bench_first.h"
 #include "device_handle.h"
 #include "learner_inside.h"
+#include "learner_memory.h"
 #include "platform.h"
 
 #include <stdio.h>
@@ -70,7 +72,8 @@ static void profile(struct learner *l, const struct learner_batch *batch) {
 }
 
 int main(int argc, char **argv) {
-  if (argc != 7) return fprintf(stderr, "usage: bench_step FOLDER lora|everything fast|float32 ROWS T STEPS\n"), 2;
+  if (argc != 8)
+    return fprintf(stderr, "usage: bench_step FOLDER lora|everything fast|float32 ROWS T STEPS KEEP\n"), 2;
   bool everything = !strcmp(argv[2], "everything");
   const bool fast = !strcmp(argv[3], "fast");
   const uint32_t rows = (uint32_t)atoi(argv[4]), T = (uint32_t)atoi(argv[5]);
@@ -80,6 +83,7 @@ int main(int argc, char **argv) {
   struct learner *l;
   struct learner_loss loss;
   ok(learner_open(argv[1], device->backend, 0, fast, wanted, &everything, &l));
+  learner_keep(l, (uint64_t)(1024 * atof(argv[7])) << 20);
   int32_t *tokens = malloc((size_t)rows * (T + 1) * sizeof *tokens);
   uint32_t seed = 1;
   for (uint32_t i = 0; i < rows * (T + 1); i++) {
@@ -96,6 +100,9 @@ int main(int argc, char **argv) {
   }
   printf("; loss %.4f\n%s, %s, %s, %u x %u: best %.4f s, %.0f tokens/s, busy %.3f\n", loss.ce, argv[1], argv[2],
          argv[3], rows, T, best, rows * T / best, busy(l, &batch));
+  uint32_t kept = 0;
+  for (uint32_t i = 0; i < l->model.spec.L; i++) kept += l->is_kept[i];
+  printf("%u of %u layers kept, in %.1f GiB\n", kept, l->model.spec.L, (double)learner_memory(l).kept / (1 << 30));
   fflush(stdout);
   profile(l, &batch);
   learner_close(l);

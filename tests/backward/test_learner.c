@@ -5,7 +5,7 @@
 // (checkpoints); whole tensors are then compared.
 #include "backward.h"
 #include "device_handle.h"
-#include "learner.h"
+#include "learner_memory.h"
 
 #include <math.h>
 
@@ -132,9 +132,14 @@ static void compare_fast(const char *name, deltaic_device *device, bool fast) {
   struct learner_loss loss = {0};
   struct learner *l;
   assert_ok(learner_open(r.checkpoint, device->backend, 0, fast, all, NULL, &l));
-  assert_ok(learner_add(l, &batch, NULL, 1, &loss));
-  assert_float_equal(loss.ce, loss_of(&r, "loss"), limits[fast].loss);
-  compare(&r, l, limits[fast].whole, limits[fast].each);
+  for (int i = 0; i < 3; i++) { // no layer is kept for the backward pass, then some, then all
+    if (i) learner_keep(l, i == 1 ? learner_memory(l).values / 2 : UINT64_MAX);
+    assert_ok(learner_clear(l));
+    assert_ok(learner_add(l, &batch, NULL, 1, &loss));
+    assert_float_equal(loss.ce, loss_of(&r, "loss"), limits[fast].loss);
+    compare(&r, l, limits[fast].whole, limits[fast].each);
+    assert_true((learner_memory(l).kept != 0) == (i != 0));
+  }
   learner_close(l);
   close_reference(&r);
 }

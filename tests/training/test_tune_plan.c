@@ -23,16 +23,19 @@ static void a_step_takes_the_planned_memory(deltaic_device *device) {
   for (int i = 0; i < (test_all_on(device) ? 10 : 2); i++) {
     char path[512];
     snprintf(path, sizeof path, "%s/%s", TESTS_DIR "/vectors/models", names[i / 2]);
-    const deltaic_tune_options o = {.size = sizeof o,
-                                    .device = device,
-                                    .everything = i % 2,
-                                    .adapt = "proj",
-                                    .whole = "",
-                                    .teacher = i == 1 ? path : NULL};
+    deltaic_tune_options o = {.size = sizeof o,
+                              .device = device,
+                              .everything = i % 2,
+                              .adapt = "proj",
+                              .whole = "",
+                              .teacher = i == 1 ? path : NULL,
+                              .keep_bytes = i % 2 ? UINT64_MAX : 0};
     const deltaic_tune_batch batch = {.size = sizeof batch, .tokens = tokens, .rows = ROWS, .length = T};
     deltaic_tune_memory planned, used;
     deltaic_tune *tune;
     assert_ok(deltaic_tune_plan(path, &o, ROWS, T, &planned));
+    assert_true((planned.kept > 0) == (o.keep_bytes > 0));
+    o.keep_bytes = planned.kept;
     assert_ok(deltaic_tune_create(path, &o, &tune));
     assert_ok(deltaic_tune_add(tune, &batch, 1, NULL));
     assert_ok(deltaic_tune_step(tune, 1e-3, NULL));
@@ -186,6 +189,35 @@ static void sixteen_gigabytes_are_enough_for_lora(void **state) {
   }
 }
 
+// As many layers as fit into nine tenths of a graphics card's memory or half of the host's, free memory and keep_bytes.
+static void layers_are_kept_in_what_is_left(void **state) {
+  static const struct {
+    deltaic_device_kind kind;
+    uint64_t memory, free, keep, least, most; // least, most: of the total
+  } cases[] = {
+      {DELTAIC_DEVICE_DISCRETE, 48000000000, 48000000000, UINT64_MAX, 41000000000, 43200000000},
+      {DELTAIC_DEVICE_DISCRETE, 48000000000, 30000000000, UINT64_MAX, 28000000000, 30000000000},
+      {DELTAIC_DEVICE_DISCRETE, 48000000000, 48000000000, 4000000000, 18000000000, 18600000000},
+      {DELTAIC_DEVICE_INTEGRATED, 48000000000, 48000000000, UINT64_MAX, 22000000000, 24000000000},
+      {DELTAIC_DEVICE_DISCRETE, 200000000000, 200000000000, UINT64_MAX, 57000000000, 58000000000}, // all 24
+      {DELTAIC_DEVICE_DISCRETE, 17000000000, 17000000000, UINT64_MAX, 15000000000, 16000000000},   // none
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    struct vulkan_backend b = {0};
+    struct device d = {0};
+    deltaic_device device = {.backend = &b.base};
+    deltaic_tune_memory m;
+    fake(&b, &d, &caps_h200, cases[i].memory);
+    b.base.info.kind = cases[i].kind;
+    free_now = cases[i].free;
+    const deltaic_tune_options o = {.size = sizeof o, .device = &device, .keep_bytes = cases[i].keep};
+    assert_ok(deltaic_tune_plan(place("large"), &o, 4, 2048, &m));
+    print_message("%llu of %llu\n", (unsigned long long)m.kept, (unsigned long long)m.total);
+    assert_in_range(m.total, cases[i].least, cases[i].most);
+    assert_true((m.kept > 0) == (i < 5));
+  }
+}
+
 // A batch for which a layer's values have no room in one buffer.
 static void a_batch_that_no_buffer_holds_is_refused_with_what_would_fit(void **state) {
   struct vulkan_backend b = {0};
@@ -228,6 +260,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {device_test(a_step_takes_the_planned_memory),
                                      cmocka_unit_test(defaults_can_be_planned),
                                      cmocka_unit_test(sixteen_gigabytes_are_enough_for_lora),
+                                     cmocka_unit_test(layers_are_kept_in_what_is_left),
                                      cmocka_unit_test(a_batch_that_no_buffer_holds_is_refused_with_what_would_fit),
                                      cmocka_unit_test(imagined_backends_have_every_function)};
   return cmocka_run_group_tests(tests, begin, end);

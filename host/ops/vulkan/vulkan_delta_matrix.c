@@ -35,7 +35,7 @@ bool vulkan_delta_matrix_plan(const struct recorder *c, uint32_t T, uint32_t B, 
   const enum matrices matrices = vulkan_list(c)->matrices;
   struct plan plan = device->plan;
   const uint32_t r = max32(a->r, 1);
-  if (!matrices) return false;
+  if (!matrices || vulkan_list(c)->form == DELTA_F32) return false;
   if (!kernel_built(r > 1 ? KERNEL_hh_matrix_prepare_f16 : KERNEL_delta_matrix_prepare_f16)) return false;
   if (!vulkan_chunked(c, T, B, a->n)) return false;
   if (matrices == MATRICES_PLAIN) plan.matrix_conversions = false;

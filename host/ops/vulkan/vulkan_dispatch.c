@@ -70,5 +70,5 @@ bool vulkan_takes_f16(const struct recorder *c, struct tensor w) {
 bool vulkan_chunked(const struct recorder *c, uint32_t T, uint32_t B, uint32_t n) {
   const struct oplist *l = vulkan_list(c);
   return l->form == DELTA_CHUNK ||
-         (l->form == DELTA_AUTO && plan_chunks(vulkan_rules(c), (uint64_t)T * n, B, (uint64_t)l->longest * n));
+         (l->form != DELTA_RECURRENT && plan_chunks(vulkan_rules(c), (uint64_t)T * n, B, (uint64_t)l->longest * n));
 }
