@@ -98,12 +98,14 @@ deltaic_status buffer_create(struct device *device, enum memory_kind kind, uint6
     return fail(DELTAIC_OUT_OF_MEMORY, "%llu bytes for %s: a buffer on %s holds at most %llu",
                 (unsigned long long)bytes, what, device->caps.name, (unsigned long long)device->plan.block_bytes);
   struct buffer buffer = {.bytes = bytes, .kind = kind};
-  int type = kind_type(&device->plan, kind);
+  const struct plan *plan = &device->plan;
+  // Where the window through which the host sees the device's memory is full, main memory does for what is shared. The
+  // window may be smaller than the heap: an H200's ended before 80 of 140 GiB.
+  const int type = kind_type(plan, kind),
+            other = kind == MEMORY_SHARED ? plan->memory_staging : plan->memory_unmapped;
   status = memory_create(device, type, bytes, what, &buffer.vk, &buffer.memory, &buffer.mapped);
-  // Other programs may have filled a small BAR window; main memory works too.
-  if (status == DELTAIC_OUT_OF_MEMORY && kind == MEMORY_SHARED && type != device->plan.memory_staging)
-    status =
-        memory_create(device, device->plan.memory_staging, bytes, what, &buffer.vk, &buffer.memory, &buffer.mapped);
+  if (status == DELTAIC_OUT_OF_MEMORY && type != other)
+    status = memory_create(device, other, bytes, what, &buffer.vk, &buffer.memory, &buffer.mapped);
   if (!status) *out = buffer;
   return status;
 }

@@ -30,7 +30,8 @@ static bool is_software(const struct device_caps *caps) { return caps->device_ty
 
 enum {
   DEVICE_LOCAL = VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT,
-  COHERENT = VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | VK_MEMORY_PROPERTY_HOST_COHERENT_BIT,
+  HOST_VISIBLE = VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT,
+  COHERENT = HOST_VISIBLE | VK_MEMORY_PROPERTY_HOST_COHERENT_BIT,
   CACHED = VK_MEMORY_PROPERTY_HOST_CACHED_BIT,
   // Lazily allocated and protected memory cannot back a storage buffer. AMD's two types are slow and need a feature
   // that we do not enable.
@@ -76,6 +77,7 @@ static void plan_memory(const struct device_caps *caps, struct plan *plan) {
   int local = memory_find(caps, DEVICE_LOCAL, 0, largest);
   plan->device_mapped = open >= 0;
   plan->memory_device = open >= 0 ? open : local;
+  plan->memory_unmapped = first_valid(memory_find(caps, DEVICE_LOCAL, HOST_VISIBLE, largest), plan->memory_device, -1);
   int host = memory_find(caps, COHERENT, 0, 0);
   plan->memory_shared = first_valid(memory_find(caps, DEVICE_LOCAL | COHERENT, 0, 0), host, -1);
   plan->memory_staging = first_valid(memory_find(caps, COHERENT, DEVICE_LOCAL, 0), host, -1);

@@ -693,8 +693,9 @@ static void memory_types_have_what_their_use_needs(void **state) {
     assert_int_equal(flags_of(caps, p.memory_staging) & MAP, MAP);
     assert_int_equal(flags_of(caps, p.memory_readback) & (MAP | CACHE), MAP | CACHE);
     assert_int_equal(p.device_mapped, (flags_of(caps, p.memory_device) & MAP) == MAP);
-    int types[] = {p.memory_device, p.memory_shared, p.memory_staging, p.memory_readback};
-    for (int j = 0; j < 4; j++) assert_false(flags_of(caps, types[j]) & (LAZY | AMD));
+    assert_true(flags_of(caps, p.memory_unmapped) & DL);
+    int types[] = {p.memory_device, p.memory_unmapped, p.memory_shared, p.memory_staging, p.memory_readback};
+    for (int j = 0; j < 5; j++) assert_false(flags_of(caps, types[j]) & (LAZY | AMD));
   }
 }
 
@@ -704,6 +705,14 @@ static void resizable_bar_needs_no_staging(void **state) {
   assert_true(made(&caps_arc_linux).device_mapped);
   assert_true(made(&caps_intel_integrated).device_mapped);
   assert_true(made(&caps_lavapipe).device_mapped);
+}
+
+static void what_cannot_be_mapped_has_another_type(void **state) {
+  const struct plan h200 = made(&caps_h200), lavapipe = made(&caps_lavapipe), geforce = made(&caps_geforce_bar);
+  assert_true(h200.memory_unmapped != h200.memory_device);
+  assert_false(flags_of(&caps_h200, h200.memory_unmapped) & MAP);
+  assert_int_equal(lavapipe.memory_unmapped, lavapipe.memory_device); // its only one
+  assert_int_equal(geforce.memory_unmapped, geforce.memory_device);
 }
 
 static void a_bar_window_serves_shared_memory_only(void **state) {
@@ -1062,6 +1071,7 @@ int main(void) {
       cmocka_unit_test(buffers_stay_within_the_limits),
       cmocka_unit_test(memory_types_have_what_their_use_needs),
       cmocka_unit_test(resizable_bar_needs_no_staging),
+      cmocka_unit_test(what_cannot_be_mapped_has_another_type),
       cmocka_unit_test(a_bar_window_serves_shared_memory_only),
       cmocka_unit_test(apple_memory_is_mapped_and_never_lazy),
       cmocka_unit_test(the_subgroup_size_is_chosen_where_it_varies),
