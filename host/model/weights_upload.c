@@ -1,7 +1,7 @@
-// weights_upload: copies the declared tensors from the checkpoint to the device and computes the fingerprint. All
+// weights_upload: copies the declared tensors from the checkpoint to the device. All
 // threads convert rows of matrices directly into the memory that the device copies from. All other tensors pass through
 // a staging buffer.
-#include "hash.h"
+#include "fingerprint.h"
 #include "pool.h"
 #include "weights.h"
 
@@ -266,46 +266,6 @@ static uint64_t stage_bytes(const struct weights *w) {
   return most;
 }
 
-// ---------------------------------------------------------------- the fingerprint
-
-static void hash_tensor(struct file_tensor *t) {
-  uint64_t h = hash_bytes(HASH_BEGIN, t->name, strlen(t->name));
-  h = hash_bytes(h, t->shape, (uint64_t)t->rank * sizeof t->shape[0]);
-  t->hash = hash_bytes(h, t->data, t->bytes);
-  t->hashed = true;
-}
-
-static void hash_held(void *checkpoint, uint64_t index, uint32_t worker) {
-  (void)worker;
-  struct file_tensor *t = checkpoint_at(checkpoint, index);
-  if (t->data && !t->hashed) hash_tensor(t);
-}
-
-static deltaic_status load_tensor(struct file_tensor *t) {
-  const bool held = t->data;
-  deltaic_status status = file_tensor_load(t);
-  if (!status && !held && !t->hashed) hash_tensor(t);
-  return status;
-}
-
-static deltaic_status find_fingerprint(struct weights *w, struct pool *pool) {
-  const uint64_t count = checkpoint_count(w->checkpoint);
-  uint64_t *hashes = calloc(count, sizeof *hashes);
-  deltaic_status status = hashes ? DELTAIC_OK : fail_memory("the tensors' checksums", count * sizeof *hashes);
-  if (!status) pool_run(pool, count, hash_held, w->checkpoint);
-  for (uint64_t i = 0; i < count && !status; i++) {
-    struct file_tensor *t = checkpoint_at(w->checkpoint, i);
-    if (!t->hashed) { // no weight of the model
-      status = load_tensor(t);
-      file_tensor_unload(t);
-    }
-    hashes[i] = t->hash;
-  }
-  if (!status) w->fingerprint = hash_bytes(HASH_BEGIN, hashes, count * sizeof *hashes);
-  free(hashes);
-  return status;
-}
-
 // ---------------------------------------------------------------- tensors of a caller's source
 
 // Holds the tensors of request i. Of those of the one before it, it keeps what both need.
@@ -318,7 +278,7 @@ static deltaic_status hold_tensors(struct weights *w, size_t i) {
     struct file_tensor *t = w->parts[before->first_part + (uint64_t)p].source;
     if (t->turn != i + 1) file_tensor_unload(t);
   }
-  for (int p = 0; p < r->count && !status; p++) status = load_tensor(parts[p].source);
+  for (int p = 0; p < r->count && !status; p++) status = fingerprint_load(parts[p].source);
   return status;
 }
 
@@ -379,20 +339,24 @@ static deltaic_status upload_all(struct upload *u) {
     if (!status) status = upload_request(u, &w->requests[i]);
   }
   if (!status) status = upload_report(u, w->arena.bytes); // the gaps between tensors count too
-  return status ? status : find_fingerprint(w, u->pool);
+  return status;
 }
 
 deltaic_status weights_upload(struct weights *w, deltaic_progress progress, void *user) {
   enum { MOST_THREADS = 16 }; // more were not measured
   const uint32_t threads = pool_threads_for(w->backend->threads);
   struct upload u = {.w = w, .progress = progress, .user = user};
+  struct fingerprint fingerprint = {0};
   deltaic_status status = weights_status(w);
   if (!status && w->backend->imagined) return arena_allocate(&w->arena, w->backend, MEMORY_DEVICE, "the weights");
   if (!status) status = check_room(w);
   if (!status) status = arena_allocate(&w->arena, w->backend, MEMORY_DEVICE, "the weights");
   if (!status) status = pool_create(threads < MOST_THREADS ? threads : MOST_THREADS, &u.pool);
   if (!status && !(u.stage = malloc(stage_bytes(w)))) status = fail_memory("staging of the weights", stage_bytes(w));
+  if (!status) status = fingerprint_begin(&fingerprint, w->checkpoint, threads);
   if (!status) status = upload_all(&u);
+  fingerprint_wait(&fingerprint);
+  if (!status) status = fingerprint_find(&fingerprint, &w->fingerprint);
   free(u.stage);
   pool_free(u.pool);
   return status;
