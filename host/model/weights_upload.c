@@ -1,6 +1,5 @@
-// weights_upload: copies the declared tensors from the checkpoint to the device. All
-// threads convert rows of matrices directly into the memory that the device copies from. All other tensors pass through
-// a staging buffer.
+// weights_upload: copies the declared tensors from the checkpoint to the device. All threads convert rows of matrices
+// directly into the memory that the device copies from. All other tensors pass through a staging buffer.
 #include "fingerprint.h"
 #include "pool.h"
 #include "weights.h"
