@@ -34,6 +34,26 @@ bool call_take(struct call *call, size_t bytes, struct problem *p) {
   return !p->status;
 }
 
+void call_fetch_states(struct call *call) {
+  for (size_t i = 0; i < call->task_count; ++i) {
+    struct task *t = &call->tasks[i];
+    if (!t->in_slot || t->state) continue;
+    t->in_slot = false;
+    t->state = store_get_state(call->server->store, t->base_key, t->base_count);
+    if (!t->state) continue;
+    t->cached = t->base_count;
+    call_add_cached(t);
+  }
+}
+
+// The usage figures count a prompt once, whatever its choices.
+void call_add_cached(struct task *t) {
+  if (t->index % t->call->request.n) return;
+  pthread_mutex_lock(&t->call->lock);
+  t->call->cached_tokens += t->base_count;
+  pthread_mutex_unlock(&t->call->lock);
+}
+
 bool bytes_add(struct bytes *to, const char *data, size_t size) {
   const size_t want = to->size + size + 1;
   if (want <= size) return false;

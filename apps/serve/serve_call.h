@@ -56,6 +56,7 @@ struct task {
   size_t cached;
   size_t base_count; // tokens of the turn that it goes on from, and the key of the state behind them
   char base_key[STORE_KEY];
+  bool in_slot; // a slot had that state when the request came, so it was not fetched
   size_t own;   // where the request's own tokens begin, behind those of an earlier turn
   size_t asked; // chat: where the answer's opening begins
   size_t mark;  // save the state here too; 0: nowhere
@@ -129,6 +130,8 @@ bool call_take(struct call *call, size_t bytes, struct problem *problem);
 void call_make_id(const char *prefix, char id[TURN_ID]); // prefix and 32 random digits
 struct call *call_hold(struct call *call);
 void call_drop(struct call *call);
+void call_fetch_states(struct call *call); // those that slots were to have
+void call_add_cached(struct task *task);   // all tokens before the turn are from a state
 bool task_add_token(struct task *task, int32_t token); // false: no memory
 // The tokens from the end of the last span to `end` were read, or drawn.
 bool task_add_span(struct task *task, size_t end, bool drawn); // false: no memory

@@ -193,8 +193,14 @@ static void prepare(struct exchange *x) {
   call->client = x->client;
   call->socket = x->visitor->socket;
   x->call = call;
-  switch (batch_submit(server->batch, call, &x->retry)) {
-  case ADMIT_QUEUED: break;
+  enum admission admission = batch_submit(server->batch, call, &x->retry);
+  if (admission == ADMIT_MISSED) {
+    call_fetch_states(call);
+    admission = batch_submit(server->batch, call, &x->retry);
+  }
+  switch (admission) {
+  case ADMIT_QUEUED:
+  case ADMIT_MISSED: break;
   case ADMIT_FULL: problem_set(p, 429, "", "queue_full", "the queue is full; try again in %u s", x->retry); break;
   case ADMIT_ENDING: problem_set(p, 503, "", "", "the server is ending"); break;
   }

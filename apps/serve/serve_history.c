@@ -1,4 +1,5 @@
 // serve_history: the turn that a request continues, and its conversation as tokens.
+#include "serve_batch.h"
 #include "serve_prepare.h"
 
 #include <stdlib.h>
@@ -10,8 +11,12 @@ enum { LOOK_BACK = 4 };
 
 void base_state(const struct server *s, struct base *base) {
   base->cached = 0;
+  base->in_slot = false;
   if (!base->turn.count) return;
-  base->state = store_get_state(s->store, base->turn.state, base->turn.count);
+  const char *key = base->turn.state;
+  base->in_slot = !store_in_memory(s->store, STORE_STATE, key) && batch_has_state(s->batch, key);
+  if (base->in_slot) return;
+  base->state = store_get_state(s->store, key, base->turn.count);
   if (base->state) base->cached = base->turn.count;
 }
 

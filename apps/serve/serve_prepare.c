@@ -115,6 +115,7 @@ static void make_tasks(struct call *call, size_t first, struct base *base, struc
     if (last) ids->items = NULL;
     t->base_count = base->turn.count;
     if (t->base_count) snprintf(t->base_key, sizeof t->base_key, "%s", base->turn.state);
+    t->in_slot = base->in_slot && !(k && !t->score);
     for (size_t i = 0; i < base->turn.span_count; ++i)
       if (!task_add_span(t, TURN_SPAN_END(base->turn.spans[i]), TURN_SPAN_DRAWN(base->turn.spans[i])))
         prepare_no_memory(p);

@@ -20,6 +20,7 @@ struct base {
   struct blob *turn_blob, *state;
   struct turn turn;
   size_t cached;
+  bool in_slot; // a slot has the state
 };
 // Finds the turn. Unless it is found, `base` has none.
 enum store_found base_find(const struct server *s, const char *key, struct base *base);

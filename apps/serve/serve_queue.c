@@ -13,6 +13,7 @@ enum admission batch_submit(struct batch *b, struct call *call, uint32_t *retry)
   pthread_mutex_lock(&b->lock);
   enum admission admission = b->draining || b->stop ? ADMIT_ENDING : ADMIT_QUEUED;
   if (!admission && (count > b->most_queued || b->queued > b->most_queued - count)) admission = ADMIT_FULL;
+  if (!admission && resident_missed(b, call)) admission = ADMIT_MISSED;
   double wait = b->task_seconds * (double)(b->queued + 1) / b->slots;
   *retry = wait < 1 ? 1 : wait > 120 ? 120 : (uint32_t)wait + 1;
   if (admission == ADMIT_QUEUED) {
@@ -73,7 +74,7 @@ static void leave_calls(struct batch *b, struct call *call) {
 
 void batch_end(struct batch *b, struct task *t, enum ending ending) {
   struct call *call = t->call;
-  if (t->aside >= 0) b->residents[t->aside] = (struct resident){0};
+  if (t->aside >= 0) resident_set(b, (uint32_t)t->aside, (struct resident){0});
   t->aside = -1;
   if (t->slot >= 0) {
     b->tasks[t->slot] = NULL;

@@ -27,25 +27,8 @@ void fail_texts(struct batch *b, struct task *const *tasks, size_t n, deltaic_st
 
 // ---------------------------------------------------------------- states
 
-// Whether this is the state that the text continues. A text that waited for another one's prompt continues that one's
-// state instead.
-static bool is_resident(const struct resident *r, const struct task *t) {
-  return t->base_count && (!t->state || t->cached == t->base_count) && *r->key && !strcmp(r->key, t->base_key);
-}
-
-uint32_t slot_free(const struct batch *b, const struct task *t) {
-  uint32_t best = b->slots;
-  for (uint32_t i = 0; i < b->slots; ++i) {
-    if (b->tasks[i]) continue;
-    const struct resident *r = &b->residents[i], *other = &b->residents[best < b->slots ? best : i];
-    if (t && is_resident(r, t)) return i;
-    if (best == b->slots || (!r->holder && (other->holder || r->used < other->used))) best = i;
-  }
-  return best;
-}
-
 // The slot's state as it is; NULL: no memory.
-static struct blob *save(struct batch *b, struct task *t, uint32_t slot) {
+static struct blob *save(struct batch *b, uint32_t slot) {
   struct metrics *m = &b->server->metrics;
   size_t bytes = 0;
   if (deltaic_sequence_state_size(b->session, slot, &bytes)) return NULL;
@@ -55,40 +38,24 @@ static struct blob *save(struct batch *b, struct task *t, uint32_t slot) {
     return NULL;
   }
   if (!blob) return NULL;
-  t->state_bytes = bytes;
   metrics_add(m, METRIC_STATES_SAVED, 1);
   metrics_add(m, METRIC_STATE_BYTES_SAVED, (int64_t)bytes);
   return blob;
 }
 
-// Saves the slot's state for later texts. It stays in the slot as well, until another text takes the slot. asked: it is
-// the state behind the question.
-static bool keep(struct batch *b, struct task *t, uint32_t slot, bool asked) {
-  struct blob *state = save(b, t, slot);
-  struct resident *r = &b->residents[slot];
-  *r = (struct resident){0};
-  if (!state) return false;
-  keep_state(t, asked, state);
-  keep_state_key(t, asked, r->key);
-  r->used = ++b->stayed;
-  blob_drop(state);
-  return true;
-}
-
-// Keeps the state behind the question, which the text changes from now on. Saving takes long, so a copy waits in a free
-// slot until the text ends. If no slot is free, the state is saved now.
-static void mark(struct batch *b, struct task *t) {
-  const uint32_t slot = (uint32_t)t->slot, aside = slot_free(b, NULL);
-  if (aside < b->slots && !b->residents[aside].holder) {
-    b->residents[aside] = (struct resident){0};
-    if (!deltaic_sequence_copy(b->session, aside, slot)) {
-      b->residents[aside].holder = t;
-      t->aside = (int)aside;
-      return;
-    }
+// Saves the slot's state for later texts. asked: it is the state behind the question. stays: it stays in the slot as
+// well, until another text takes the slot.
+static bool keep(struct batch *b, struct task *t, uint32_t slot, bool asked, bool stays) {
+  struct blob *state = save(b, slot);
+  struct resident resident = {0};
+  if (state) {
+    t->state_bytes = state->size;
+    keep_state(t, asked, state);
+    if (stays) keep_state_key(t, asked, resident.key);
   }
-  t->marked = keep(b, t, slot, true);
-  b->residents[slot] = (struct resident){0};
+  resident_set(b, slot, resident);
+  blob_drop(state);
+  return state;
 }
 
 // Saves the state that waits in the slot for its text to end, if there is one.
@@ -96,30 +63,49 @@ static void settle(struct batch *b, uint32_t slot) {
   struct task *t = b->residents[slot].holder;
   if (!t) return;
   t->aside = -1;
-  t->marked = keep(b, t, slot, true);
+  t->marked = keep(b, t, slot, true, true);
 }
 
-// Gives the slot the state that the text continues. Returns how many tokens the state has read; 0: there is none.
-static size_t load(struct batch *b, uint32_t slot, struct task *t) {
+// Before another text or state takes the slot: texts of the queue that continue its state get a copy.
+static void vacate(struct batch *b, uint32_t slot) {
+  struct blob *copy = resident_wanted(b, slot) ? save(b, slot) : NULL;
+  resident_leave(b, slot, copy);
+  blob_drop(copy);
+}
+
+// Keeps the state behind the question, which the text changes from now on. Saving takes long, so a copy waits in a free
+// slot until the text ends. If no slot is free, the state is saved now.
+static void mark(struct batch *b, struct task *t) {
+  const uint32_t slot = (uint32_t)t->slot, aside = slot_free(b, NULL);
+  if (aside < b->slots && !b->residents[aside].holder) {
+    vacate(b, aside);
+    if (!deltaic_sequence_copy(b->session, aside, slot)) {
+      resident_set(b, aside, (struct resident){.holder = t});
+      t->aside = (int)aside;
+      return;
+    }
+  }
+  t->marked = keep(b, t, slot, true, false);
+}
+
+// Gives the slot the state that the text continues. there: it has it. Returns how many tokens the state has read; 0:
+// there is none.
+static size_t load(struct batch *b, uint32_t slot, struct task *t, bool there) {
   struct metrics *m = &b->server->metrics;
-  const bool there = is_resident(&b->residents[slot], t);
   const size_t tokens = there ? t->base_count : t->cached;
   const bool good =
       (there || (t->state && !deltaic_sequence_load(b->session, slot, t->state->bytes, t->state->size))) &&
       deltaic_sequence_position(b->session, slot) == tokens &&
       !deltaic_sequence_logits(b->session, slot, b->logits); // else nothing could be drawn from it
   if (!good) {
-    if (t->state) metrics_add(m, METRIC_STATES_COMPUTED, 1);
+    if (t->state || t->in_slot) metrics_add(m, METRIC_STATES_COMPUTED, 1);
     return 0;
   }
   metrics_add(m, there ? METRIC_STATES_RESIDENT : METRIC_STATES_LOADED, 1);
   if (!there) metrics_add(m, METRIC_STATE_BYTES_LOADED, (int64_t)t->state->size);
   metrics_add(m, METRIC_CACHED_TOKENS, (int64_t)tokens);
   deltaic_sequence_state_size(b->session, slot, &t->state_bytes);
-  if (t->state) return tokens;
-  pthread_mutex_lock(&t->call->lock);
-  t->call->cached_tokens += tokens; // only the slot had it
-  pthread_mutex_unlock(&t->call->lock);
+  if (!t->state) call_add_cached(t); // only the slot had it
   return tokens;
 }
 
@@ -130,7 +116,7 @@ void slot_check(struct batch *b, struct check *check) {
     return;
   }
   settle(b, slot);
-  b->residents[slot] = (struct resident){0};
+  vacate(b, slot);
   check->good = !deltaic_sequence_load(b->session, slot, check->state->bytes, check->state->size);
   if (check->good) check->tokens = deltaic_sequence_position(b->session, slot);
   if (check->good && deltaic_sequence_logits(b->session, slot, b->logits)) {
@@ -148,8 +134,9 @@ static void release(struct batch *b, struct task *leader) {
   for (size_t i = 0; i < call->task_count; ++i) {
     struct task *t = &call->tasks[i];
     if (t->leader != leader) continue;
-    if (!state) state = save(b, leader, (uint32_t)leader->slot);
+    if (!state) state = save(b, (uint32_t)leader->slot);
     if (state) {
+      leader->state_bytes = state->size;
       blob_drop(t->state);
       t->state = blob_hold(state);
       t->cached = leader->prompt_count;
@@ -177,16 +164,17 @@ void slot_begin(struct batch *b, uint32_t slot, struct task *t) {
   struct metrics *m = &b->server->metrics;
   deltaic_status status = DELTAIC_OK;
   settle(b, slot);
+  const bool there = resident_continues(&b->residents[slot], t);
+  vacate(b, slot);
   b->tasks[slot] = t;
   t->slot = (int)slot;
   t->begun = t->last_read = time_now();
   metrics_add(m, METRIC_RUNNING, 1);
   metrics_time(m, TIME_QUEUED, t->begun - t->queued);
-  t->at = t->cached = load(b, slot, t);
+  t->at = t->cached = load(b, slot, t, there);
   if (!t->cached) status = deltaic_sequence_reset(b->session, slot);
   blob_drop(t->state);
   t->state = NULL;
-  b->residents[slot] = (struct resident){0};
   if (status)
     fail_texts(b, &t, 1, status);
   else if (t->at >= t->prompt_count) // the state has the whole prompt, so no slice is read
@@ -220,7 +208,7 @@ void slot_finish(struct batch *b, struct task *t, enum ending ending) {
   }
   if (call->request.store) {
     if (t->aside >= 0) settle(b, (uint32_t)t->aside);
-    if (keep_needs_state(t, ending)) keep(b, t, (uint32_t)t->slot, false);
+    if (keep_needs_state(t, ending)) keep(b, t, (uint32_t)t->slot, false, true);
     keep_turn(t, ending);
   }
   batch_end(b, t, ending);

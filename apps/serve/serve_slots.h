@@ -18,7 +18,7 @@ struct check {
 // The state that a free slot has.
 struct resident {
   char key[STORE_KEY]; // that it was saved under; "": none
-  uint64_t used;       // when, in states that stayed
+  uint64_t used;       // the value of b->stayed then
   struct task *holder; // the running text whose state behind its question this is; it is not saved yet
 };
 
@@ -45,12 +45,12 @@ struct batch {
   double deadline;
   bool draining, stop;
   int code; // the device was lost
+  struct resident residents[MOST_SLOTS]; // changed by the thread alone, but for `used`
+  uint64_t stayed;                       // states that stayed in their slot, and their uses
 
   // The thread's.
   deltaic_session *session;
   struct task *tasks[MOST_SLOTS];
-  struct resident residents[MOST_SLOTS];
-  uint64_t stayed;       // states that stayed in their slot
   uint32_t slots, group; // group: sequences of every step (--reproducible); 0: those that there are
   uint32_t tokens;       // of a slice at most
   uint64_t context;
@@ -65,10 +65,19 @@ struct batch {
   size_t drawn_rows;
 };
 
-// serve_slot.c: one slot.
+// serve_resident.c: states that stay in free slots.
+bool resident_continues(const struct resident *resident, const struct task *t); // the text goes on from this state
 // A free slot for the text, or any free one if it is NULL: the one that has its state, else one without a state, else
 // the one whose state was used least recently, else one that another text holds. b->slots: none is free.
-uint32_t slot_free(const struct batch *b, const struct task *t);
+uint32_t slot_free(struct batch *b, const struct task *t);
+void resident_set(struct batch *b, uint32_t slot, struct resident resident);
+// Under the lock: a text of the call relies on a state that its slot no longer has.
+bool resident_missed(struct batch *b, const struct call *call);
+bool resident_wanted(struct batch *b, uint32_t slot); // texts of the queue rely on it
+// The state leaves the slot. Those texts get the copy, which may be NULL.
+void resident_leave(struct batch *b, uint32_t slot, struct blob *copy);
+
+// serve_slot.c: one slot.
 void slot_begin(struct batch *b, uint32_t slot, struct task *t);
 // The text has read so many more tokens of its prompt. Behind the last one, those that wait for it may begin, and a
 // text of no tokens ends.

@@ -73,18 +73,23 @@ static void store_answered(struct redis_store *s) {
   if (news) complain(EXIT_OK, "the store %s:%s answers again", s->address.host, s->address.port);
 }
 
+static void close_idle(struct redis_store *s) {
+  pthread_mutex_lock(&s->lock);
+  while (s->idle_count) wire_close(s->idle[--s->idle_count]);
+  pthread_mutex_unlock(&s->lock);
+}
+
 // A connection, new or one that has answered before. NULL: there is none for now.
-static struct wire *wire_take(struct redis_store *s, bool fresh) {
+static struct wire *wire_take(struct redis_store *s, uint64_t until) {
   struct wire *wire = NULL;
   char error[WIRE_ERROR];
   pthread_mutex_lock(&s->lock);
-  if (fresh) // those that are idle are of the same age as the one that failed
-    while (s->idle_count) wire_close(s->idle[--s->idle_count]);
   if (s->idle_count) wire = s->idle[--s->idle_count];
   const bool down = s->pause_ms && now_ms() < s->down_until;
   pthread_mutex_unlock(&s->lock);
+  if (wire) wire_set_until(wire, until);
   if (wire || down) return wire;
-  const struct wire_options options = {&s->address, s->options.ca, s->options.timeout_ms};
+  const struct wire_options options = {&s->address, s->options.ca, until};
   wire = wire_open(&options, error);
   if (!wire) store_failed(s, error);
   return wire;
@@ -98,19 +103,23 @@ static void wire_give(struct redis_store *s, struct wire *wire) {
   if (!kept) wire_close(wire);
 }
 
-// Calls `work` with a connection, and once more where that fails, with a new one: the store may have been restarted.
-// false: the store does not answer.
+// Calls `work` with a connection, and once more where that fails and time is left, with a new one: the store may have
+// been restarted. false: the store does not answer.
 static bool with_wire(struct redis_store *s, bool (*work)(const struct values *values, void *user), void *user) {
-  for (int again = 0; again < 2; again++) {
+  const uint64_t until = platform_clock_ns() + s->options.timeout_ms * UINT64_C(1000000);
+  bool last = false;
+  for (int again = 0; !last; again++) {
     struct values values = {.layout = &s->layout, .metrics = s->metrics, .options = &s->options};
-    values.wire = wire_take(s, again);
+    values.wire = wire_take(s, until);
     if (!values.wire) return false;
     if (work(&values, user)) {
       store_answered(s);
       wire_give(s, values.wire);
       return true;
     }
-    if (again) store_failed(s, wire_error(values.wire));
+    close_idle(s); // they are as old as this one
+    last = again || platform_clock_ns() >= until;
+    if (last) store_failed(s, wire_error(values.wire));
     wire_close(values.wire);
   }
   return false;

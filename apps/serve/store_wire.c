@@ -1,5 +1,6 @@
-// store_wire: bytes between this process and the store, with a limit on every wait.
+// store_wire: bytes between this process and the store, with a limit on the time of all waits together.
 #include "store_wire.h"
+#include "platform.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -23,7 +24,7 @@ struct wire {
   int fd;
   SSL_CTX *context;
   SSL *ssl; // NULL: no TLS
-  int timeout_ms;
+  uint64_t until; // no wait is longer
   redisReader *reader;
   size_t queued;      // bytes of `out`
   size_t taken, have; // of `in`: bytes that were taken, and that there are
@@ -47,15 +48,24 @@ static bool broken_tls(struct wire *w, const char *what) {
 
 // ---------------------------------------------------------------- bytes
 
+// Milliseconds that are left, rounded up.
+static int left(const struct wire *w) {
+  const uint64_t now = platform_clock_ns();
+  return now < w->until ? (int)((w->until - now + 999999) / 1000000) : 0;
+}
+
 static bool await(struct wire *w, short events, const char *what) {
   struct pollfd p = {.fd = w->fd, .events = events};
   int ready;
-  do ready = poll(&p, 1, w->timeout_ms);
+  do ready = poll(&p, 1, left(w));
   while (ready < 0 && errno == EINTR);
   if (ready > 0) return true;
-  if (!ready) return broken(w, "%s: no answer within %d ms", what, w->timeout_ms);
+  if (!ready) return broken(w, "%s: it takes longer than --store-timeout allows", what);
   return broken(w, "%s: %s", what, strerror(errno));
 }
+
+// Large values may take longer.
+static void moved(struct wire *w, size_t bytes) { w->until += bytes * (UINT64_C(1000000000) >> 20) / WIRE_LEAST_MIB; }
 
 // Waits for what TLS asks for; false: it failed.
 static bool await_tls(struct wire *w, int result, const char *what) {
@@ -80,13 +90,13 @@ static bool write_all(struct wire *w, const char *data, size_t bytes) {
         if (!await(w, POLLOUT, "writing")) return false;
       }
     }
-    if (n > 0) data += n, bytes -= (size_t)n;
+    if (n > 0) data += n, bytes -= (size_t)n, moved(w, (size_t)n);
   }
   return true;
 }
 
 // Reads what there is, at least a byte. 0: broken.
-static size_t read_some(struct wire *w, char *to, size_t most) {
+static size_t read_any(struct wire *w, char *to, size_t most) {
   const size_t some = most < (1u << 30) ? most : 1u << 30;
   for (;;) {
     if (w->ssl) {
@@ -103,6 +113,12 @@ static size_t read_some(struct wire *w, char *to, size_t most) {
       if (!await(w, POLLIN, "reading")) return 0;
     }
   }
+}
+
+static size_t read_some(struct wire *w, char *to, size_t most) {
+  const size_t bytes = read_any(w, to, most);
+  moved(w, bytes);
+  return bytes;
 }
 
 // ---------------------------------------------------------------- commands
@@ -238,10 +254,16 @@ static bool connect_any(struct wire *w, const struct store_address *a) {
   const int code = getaddrinfo(a->host, a->port, &hints, &list);
   if (code) return broken(w, "%s: %s", a->host, gai_strerror(code));
   bool connected = false;
-  for (const struct addrinfo *at = list; at && !connected; at = at->ai_next) {
+  const uint64_t until = w->until;
+  unsigned addresses = 0;
+  for (const struct addrinfo *at = list; at; at = at->ai_next) ++addresses;
+  for (const struct addrinfo *at = list; at && !connected; at = at->ai_next, --addresses) {
+    const uint64_t now = platform_clock_ns();
     if (w->fd >= 0) close(w->fd);
+    w->until = now < until ? now + (until - now) / addresses : now; // each has its share of the time
     connected = connect_to(w, at);
   }
+  w->until = until;
   freeaddrinfo(list);
   if (connected) w->error[0] = 0; // that of another address of the host
   return connected;
@@ -299,7 +321,7 @@ struct wire *wire_open(const struct wire_options *o, char *error) {
     return NULL;
   }
   w->fd = -1;
-  w->timeout_ms = (int)o->timeout_ms;
+  w->until = o->until;
   w->reader = redisReaderCreate();
   if ((w->reader || broken(w, "no memory for a connection")) && connect_any(w, o->address) &&
       (!o->address->tls || start_tls(w, o)) && sign_in(w, o->address))
@@ -308,6 +330,8 @@ struct wire *wire_open(const struct wire_options *o, char *error) {
   wire_close(w);
   return NULL;
 }
+
+void wire_set_until(struct wire *w, uint64_t until) { w->until = until; }
 
 void wire_close(struct wire *w) {
   if (!w) return;

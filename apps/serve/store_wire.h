@@ -1,5 +1,5 @@
 // store_wire.h: a connection to Redis or Valkey, with TLS or without. hiredis writes commands and reads replies; the
-// bytes go through a socket of its own, because every wait has an end and because hiredis has no TLS before 1.0.
+// bytes go through a socket of its own, because every operation has an end and because hiredis has no TLS before 1.0.
 #ifndef STORE_WIRE_H
 #define STORE_WIRE_H
 #include <hiredis/hiredis.h>
@@ -19,14 +19,19 @@ const char *store_address_parse(const char *url, struct store_address *out);
 struct wire;
 struct wire_options {
   const struct store_address *address;
-  const char *ca;      // a PEM file of certificates that are trusted; NULL: those of the system
-  uint32_t timeout_ms; // the longest wait for the other side to connect, to take bytes or to send some
+  const char *ca; // a PEM file of certificates that are trusted; NULL: those of the system
+  uint64_t until; // of platform_clock_ns(): when opening is given up
 };
 enum { WIRE_ERROR = 256 };
+// While bytes move at this rate, in MiB/s, the time left stays as it is; so large values have more time, and a store that
+// sends byte by byte has not.
+enum { WIRE_LEAST_MIB = 8 };
 
 // Connects, authenticates and selects the database. Returns NULL and a sentence in `error` (WIRE_ERROR bytes).
 struct wire *wire_open(const struct wire_options *options, char *error);
 void wire_close(struct wire *wire);
+// When the commands from now on are given up, all of them together.
+void wire_set_until(struct wire *wire, uint64_t until);
 
 // One argument of a command.
 struct wire_arg {

@@ -81,6 +81,9 @@ def texts():
     again = s.post("/v1/responses", input=" and", max_output_tokens=5, previous_response_id="copy", **greedy)
     check(again["output"][0]["content"] == second["output"][0]["content"], "the copied state")
     fork = s.post("/v1/states", **{"from": first["id"]})["id"]
+    for wrong, status in (({}, 400), ({"from": 5}, 400), ({"from": None}, 400), (b"{", 400), ({"from": "resp_0"}, 404)):
+        got, _, error = s.ask("POST", "/v1/states", wrong)
+        check(got == status, f"a fork of {wrong}: {got} {error}")
     check(s.ask("DELETE", "/v1/states/copy")[0] == 200 and s.ask("GET", "/v1/states/copy")[0] == 404, "DELETE")
     again = s.post("/v1/responses", input=" and", max_output_tokens=5, previous_response_id=fork, **greedy)
     check(again["output"][0]["content"] == second["output"][0]["content"], "a fork outlives what it was made of")

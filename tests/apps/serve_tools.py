@@ -43,7 +43,7 @@ class Server:
 
     def post(self, path, status=200, **body):
         got, _, data = self.ask("POST", path, body)
-        check(got == status, f"{path} {body}: {got}, not {status}: {data[:300]}")
+        check(got == status, f"{path} {str(body)[:500]}: {got}, not {status}: {data[:300]}")
         return json.loads(data)
 
     def complete(self, prompt, **more):

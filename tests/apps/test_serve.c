@@ -399,6 +399,42 @@ static void the_client_with_the_fewest_slots_is_next(void **state) {
   assert_int_equal(b.queued, 0);
 }
 
+// ---------------------------------------------------------------- states in slots
+
+static void texts_that_rely_on_a_slot_get_a_copy_or_are_told(void **state) {
+  static struct server server;
+  static struct batch b = {.server = &server, .slots = 2, .most_queued = 8};
+  static struct task tasks[2];
+  static struct call call = {.tasks = tasks, .task_count = 2, .holders = 1, .request = {.n = 2}};
+  uint32_t retry;
+  pthread_mutex_init(&b.lock, NULL);
+  pthread_mutex_init(&call.lock, NULL);
+  for (uint32_t i = 0; i < 2; ++i)
+    tasks[i] = (struct task){.call = &call, .index = i, .base_count = 9, .base_key = "first", .in_slot = true};
+  assert_false(batch_has_state(&b, "first"));
+  assert_int_equal(batch_submit(&b, &call, &retry), ADMIT_MISSED);
+  assert_null(b.first);
+  resident_set(&b, 0, (struct resident){.key = "first"});
+  resident_set(&b, 1, (struct resident){.key = "second"});
+  assert_int_equal(slot_free(&b, NULL), 0);
+  assert_true(batch_has_state(&b, "first")); // which others are to leave alone
+  assert_int_equal(slot_free(&b, NULL), 1);
+  assert_int_equal(slot_free(&b, &tasks[0]), 0);
+  assert_int_equal(batch_submit(&b, &call, &retry), ADMIT_QUEUED);
+  assert_true(resident_wanted(&b, 0));
+  assert_false(resident_wanted(&b, 1));
+  struct blob *copy = blob_create(4);
+  resident_leave(&b, 0, copy);
+  for (int i = 0; i < 2; ++i) {
+    assert_ptr_equal(tasks[i].state, copy);
+    assert_int_equal(tasks[i].cached, 9);
+    blob_drop(tasks[i].state);
+  }
+  assert_int_equal(call.cached_tokens, 9); // two choices of one prompt
+  assert_false(batch_has_state(&b, "first"));
+  blob_drop(copy);
+}
+
 // ---------------------------------------------------------------- lost clients
 
 static void a_text_whose_last_token_is_drawn_outlives_its_client(void **state) {
@@ -500,6 +536,7 @@ int main(void) {
       cmocka_unit_test(metadata_is_bounded),
       cmocka_unit_test(problems_are_text),
       cmocka_unit_test(keys_are_whole_lines),
+      cmocka_unit_test(texts_that_rely_on_a_slot_get_a_copy_or_are_told),
       cmocka_unit_test(a_text_whose_last_token_is_drawn_outlives_its_client),
       cmocka_unit_test(tokens_of_the_thinking_are_counted),
   };

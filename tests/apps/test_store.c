@@ -36,7 +36,7 @@ static bool answers(int at, bool tls) {
   snprintf(url, sizeof url, "redis%s://:secret@127.0.0.1:%d", tls ? "s" : "", at);
   struct store_address address;
   assert_null(store_address_parse(url, &address));
-  const struct wire_options options = {&address, tls ? "store_cert.pem" : NULL, 2000};
+  const struct wire_options options = {&address, tls ? "store_cert.pem" : NULL, platform_clock_ns() + 2000000000u};
   struct wire *wire = wire_open(&options, error);
   wire_close(wire);
   return wire;

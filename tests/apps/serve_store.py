@@ -1,0 +1,144 @@
+#!/usr/bin/python3
+"""serve_store.py PROGRAM TOP WHAT...: `deltaic serve` with a Redis of the test's own, and a proxy before it that is slow."""
+import socket, subprocess, sys, tempfile, threading, time
+from serve_tools import Server, check, done
+
+program, top = sys.argv[1:3]
+hybrid = top + "/tests/vectors/models/tiny_delta_net_global"  # 1 KiB a token
+greedy = {"temperature": 0}
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+class Redis:
+    def __init__(self, folder):
+        self.port = free_port()
+        args = ["redis-server", "--bind", "127.0.0.1", "--port", str(self.port), "--save", "", "--dir", folder]
+        self.process = subprocess.Popen(args, stdout=subprocess.DEVNULL)
+        for _ in range(400):
+            try:
+                socket.create_connection(("127.0.0.1", self.port)).close()
+                return
+            except OSError:
+                time.sleep(0.05)
+        sys.exit("no Redis")
+
+    def end(self):
+        self.process.kill()
+        self.process.wait()
+
+
+class Proxy:
+    """Passes bytes on. What the store sends comes in parts of `size` bytes, with `pause` seconds before each."""
+
+    def __init__(self, to):
+        self.to, self.size, self.pause = to, 1 << 16, 0
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        while True:
+            client, store = self.listener.accept()[0], socket.create_connection(("127.0.0.1", self.to))
+            for s in (client, store):
+                s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            threading.Thread(target=self.move, args=(client, store, False), daemon=True).start()
+            threading.Thread(target=self.move, args=(store, client, True), daemon=True).start()
+
+    def move(self, a, b, slow):
+        try:
+            while data := a.recv(1 << 16):
+                while data:
+                    size, pause = (self.size, self.pause) if slow else (len(data), 0)
+                    time.sleep(pause)
+                    b.sendall(data[:size])
+                    data = data[size:]
+        except OSError:
+            pass
+        for s in (a, b):
+            try:
+                s.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+
+
+def moved(s, function):
+    """What the function returns, and how much these figures grew while it ran."""
+    names = ("states_resident_total", "states_loaded_total", "states_recomputed_total", "store_hits_total")
+    before = [s.metric(name) for name in names]
+    result = function()
+    return result, [int(s.metric(name) - b) for name, b in zip(names, before)]
+
+
+def slots(redis):
+    """What a slot still has is not fetched."""
+    s = Server(program, hybrid, "--slots", "2", "--memory", "1", "--precision", "float32", "--store", f"redis://127.0.0.1:{redis.port}")
+    first = s.complete([5 + i % 99 for i in range(1500)], max_tokens=4, **greedy)
+    ask = dict(max_tokens=4, logprobs=1, **greedy)
+    second, figures = moved(s, lambda: s.post("/v1/completions", prompt=[7], previous_response_id=first["state"], **ask))
+    check(figures == [1, 0, 0, 0], f"the next turn: {figures}")
+    check(second["usage"]["prompt_tokens_details"]["cached_tokens"] == 1504, f"cached tokens: {second['usage']}")
+    again, figures = moved(s, lambda: s.post("/v1/completions", prompt=[7], previous_response_id=first["state"], **ask))
+    check(figures == [0, 1, 0, 1], f"the slot has moved on: {figures}")
+    check(again["choices"][0]["logprobs"] == second["choices"][0]["logprobs"], "a state in its slot has other numbers")
+    # Texts that rely on one slot: one goes on there, the others from a copy.
+    base = again["choices"][0]["state"]
+    many, figures = moved(s, lambda: s.post("/v1/completions", prompt=[[7], [8], [7]], previous_response_id=base, **ask))
+    check(figures == [1, 2, 0, 0], f"three texts behind one slot: {figures}")
+    check(many["choices"][0]["logprobs"] == many["choices"][2]["logprobs"], "a copy has other numbers")
+    check(many["usage"]["prompt_tokens_details"]["cached_tokens"] == 3 * 1509, f"cached tokens: {many['usage']}")
+    base = many["choices"][2]["state"]
+    scored, figures = moved(s, lambda: s.post("/v1/completions", prompt=[7], n=3, echo=True, logprobs=0, max_tokens=1,
+                                              previous_response_id=base, **greedy))
+    check(figures == [1, 2, 0, 0], f"three choices that are scored: {figures}")
+    check(scored["usage"]["prompt_tokens_details"]["cached_tokens"] == 1514, f"cached tokens: {scored['usage']}")
+    s.end()
+
+
+def within(seconds, s, status, **body):
+    begun = time.time()
+    answer = s.post("/v1/completions", status=status, **body)
+    check(time.time() - begun < seconds, f"{body}: {time.time() - begun:.1f} s")
+    return answer
+
+
+def slow(redis):
+    """A store that sends byte by byte: an operation has one limit. One that sends large states steadily has more time."""
+    proxy = Proxy(redis.port)
+    args = (hybrid, "--slots", "2", "--context", "9000", "--precision", "float32", "--store", f"redis://127.0.0.1:{proxy.port}", "--store-timeout", "500")
+    s = Server(program, *args)
+    first = s.complete([5 + i % 99 for i in range(8192)], max_tokens=4, **greedy)
+    s.end()
+    s = Server(program, *args)
+    ask = dict(prompt=[7], max_tokens=2, previous_response_id=first["state"], **greedy)
+    proxy.size, proxy.pause = 1, 0.02
+    within(4, s, 503, **ask)  # the turn has 33,000 bytes
+    check(s.metric("store_up") == 0, "the store is up")
+    check(any("takes longer than --store-timeout allows" in line for line in s.log), f"the log: {s.log}")
+    # Without the store, texts that need nothing of it are as fast as ever, and end when its time is over.
+    within(4, s, 200, prompt=[7], max_tokens=2)
+    proxy.size, proxy.pause = 1 << 16, 0.006  # 10 MiB/s at most: 8 MiB take longer than 500 ms
+    for _ in range(50):
+        if s.ask("POST", "/v1/completions", ask)[0] == 200:
+            break
+        time.sleep(0.2)
+    check(s.metric("states_loaded_total") == 1, "a large state that comes steadily was not loaded")
+    check(s.metric("store_up") == 1, "the store is down")
+    proxy.pause = 0
+    s.end()
+
+
+with tempfile.TemporaryDirectory() as folder:
+    redis = Redis(folder)
+    try:
+        for name in sys.argv[3:]:
+            begun = time.time()
+            globals()[name](redis)
+            print(f"{name}: {time.time() - begun:.1f} s", flush=True)
+    finally:
+        redis.end()
+done("serve_store")
