@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <netdb.h>
+#include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +12,16 @@
 #include <sys/socket.h>
 
 enum { HEADER_BYTES = 32 << 10, SPARE_CONNECTIONS = 32, OTHER_FILES = 64, THREADS = 4 };
+
+// The kernel closes a connection whose client takes nothing for so long. Otherwise only a full buffer of the kernel's
+// would tell that a client has stopped reading: megabytes of a stream later.
+static void bound_stall(int socket, unsigned milliseconds) {
+#ifdef TCP_USER_TIMEOUT
+  setsockopt(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &milliseconds, sizeof milliseconds);
+#else
+  (void)socket, (void)milliseconds;
+#endif
+}
 
 static void visit(void *user, struct MHD_Connection *connection, void **context,
                   enum MHD_ConnectionNotificationCode code) {
@@ -22,6 +33,7 @@ static void visit(void *user, struct MHD_Connection *connection, void **context,
     if (!v) return;
     v->socket = info->connect_fd;
     v->since = time_now();
+    bound_stall(v->socket, 1000 * http->server->options.timeout);
     pthread_mutex_lock(&http->lock);
     v->after = http->visitors;
     if (v->after) v->after->before = v;

@@ -54,6 +54,27 @@ def memory():
     s.end()
 
 
+def stalled():
+    """A client that stops reading in the middle of a stream is dropped after --timeout, and nobody else waits."""
+    s = Server(program, novelist, "--slots", "2", "--timeout", "2", "--tokens", "1000000")
+    alone = s.complete("The old house", max_tokens=40, **greedy)
+    data = json.dumps(dict(prompt="The", max_tokens=1000000, ignore_eos=True, stream=True)).encode()
+    with socket.socket() as c:
+        c.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        c.connect(("127.0.0.1", s.port))
+        c.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(data) + data)
+        check(b" 200 " in c.recv(1024), "the stream")
+        begun, beside = time.time(), []
+        while s.metric("slots_busy") and time.time() - begun < 40:
+            beside.append(s.complete("The old house", max_tokens=40, **greedy)["text"])
+        check(time.time() - begun < 20, f"the client holds its slot for {time.time() - begun:.1f} s")
+        check(len(beside) > 1 and set(beside) == {alone["text"]}, f"the texts of another client: {beside}")
+    s.wait_metric("requests_cancelled_total", 1)
+    s.wait_metric("connections", 1)
+    s.wait_metric("request_bytes", 0)
+    s.end()
+
+
 def files():
     """The limit of open files is raised where that is allowed, else the server says what it needs."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
