@@ -15,6 +15,7 @@ import json
 import os
 import random
 import signal
+import socket
 import sys
 import time
 
@@ -211,10 +212,22 @@ def bad_request(draw):
           for body in draw.sample(bodies, 6))])
 
 
+async def stop_reading(port, seconds):
+    """Asks for a long stream, and then takes nothing of it."""
+    with socket.socket() as s:
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        s.setblocking(False)
+        loop = asyncio.get_running_loop()
+        await loop.sock_connect(s, ("127.0.0.1", port))
+        body = {"prompt": "Somebody stops", "max_tokens": 4000, "ignore_eos": True, "stream": True}
+        await loop.sock_sendall(s, request_bytes("POST", "/v1/completions", json.dumps(body).encode()))
+        await asyncio.sleep(seconds)
+
+
 async def misbehave(port, end, seed, counts):
     draw = random.Random(seed)
     while time.monotonic() < end:
-        kind = draw.choice(["malformed", "malformed", "oversized", "slow", "abandoned"])
+        kind = draw.choice(["malformed", "malformed", "oversized", "slow", "abandoned", "stalled"])
         try:
             if kind == "malformed":
                 await raw(port, bad_request(draw))
@@ -223,6 +236,8 @@ async def misbehave(port, end, seed, counts):
                 await raw(port, head + b"x" * (1 << 22))
             elif kind == "slow":
                 await raw(port, request_bytes("POST", "/v1/completions", b'{"prompt": "slow"}')[:40], 0.05, slow=True)
+            elif kind == "stalled":
+                await stop_reading(port, 7)
             else:
                 await stream(port, {"prompt": "Somebody leaves", "max_tokens": 500}, stop_after=draw.randrange(1, 4))
         except (OSError, EOFError, ValueError, Refused, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
@@ -260,7 +275,7 @@ async def abuse(folder, n):
                          *(misbehave(replica.port, end, seed, counts) for seed in range(16)))
     print(counts, "resident MiB:", [size >> 20 for size in sizes])
     check(replica.child.poll() is None, "the server ended")
-    kinds = "malformed", "oversized", "slow", "abandoned", "good"
+    kinds = "malformed", "oversized", "slow", "abandoned", "stalled", "good"
     check(all(counts.get(kind) for kind in kinds), "some kind did not run")
     half = len(sizes) // 2
     check(max(sizes[half:]) < max(sizes[:half]) * 1.1 + (16 << 20), "the memory grows")
