@@ -13,10 +13,11 @@ def check(good, text):
 
 
 class Server:
-    def __init__(self, program, model, *args):
+    def __init__(self, program, model, *args, device="cpu", launcher=None, env={}):
         self.log = []
-        self.process = subprocess.Popen([program, "serve", model, "-d", "cpu", "-p", "0", *args],
-                                        stderr=subprocess.PIPE, text=True)
+        command = [launcher, program] if launcher else [program]
+        self.process = subprocess.Popen([*command, "serve", model, "-d", device, "-p", "0", *args],
+                                        stderr=subprocess.PIPE, text=True, env={**os.environ, **env})
         atexit.register(self.process.kill)  # a test that fails must not wait for its server
         self.port = None
         for line in self.process.stderr:
