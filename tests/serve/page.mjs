@@ -31,7 +31,7 @@ try {
   assert.match(await browser.evaluate(`document.getElementById('speed').textContent`), /^[0-9.]+ tokens\/s$/);
   assert.match(await browser.evaluate(`document.getElementById('size').textContent`), /^[0-9.]+ [KM]iB$/);
   if (pictures)
-    for (const [name, width, height] of [['wide', 1200, 860], ['narrow', 390, 844]])
+    for (const [name, width, height] of [['wide', 1200, 660], ['narrow', 390, 844]])
       for (const scheme of ['light', 'dark'])
         await browser.look(join(pictures, `page-${name}-${scheme}.png`), width, height, scheme);
   // Nothing is wider than a narrow window; light and dark differ.
@@ -79,6 +79,15 @@ try {
   assert.equal(asked()[3].prompt, ' So it was.');
   assert(asked()[3].previous_response_id && asked()[3].previous_response_id !== asked()[1].previous_response_id);
   assert((await text()).startsWith(typed + three[0] + ' So it was.'));
+  // In a list that is longer than its room, the point that the text has reached is in sight.
+  await browser.evaluate(`document.getElementById('points').style.maxHeight = '40px'`);
+  await browser.click('.part:nth-child(3)');
+  const [top, bottom, first, last] = await browser.evaluate(`['#points', '#points .here'].flatMap((name) => {
+    const box = document.querySelector(name).getBoundingClientRect();
+    return [box.top, box.bottom];
+  })`);
+  assert(first >= top - 1 && last <= bottom + 1, `the point at ${first} to ${last} in a list at ${top} to ${bottom}`);
+  await browser.evaluate(`document.getElementById('points').style.maxHeight = ''`);
   await browser.click('.part');
   assert.equal(await text(), typed);
 
