@@ -193,7 +193,7 @@ int command_serve(int argc, char **argv) {
       COUNT(0, "working", "MIB", &o->working_mib, 1, 1u << 24,
             "host memory for requests that are not answered yet; one gets a quarter, else 400; more than all: 429"),
       COUNT(0, "timeout", "SECONDS", &o->timeout, 1, 86400,
-            "the longest time to send a request, or to receive an answer that is complete"),
+            "the longest time to send a request, to receive an answer that is complete, or to take nothing of a stream"),
       COUNT(0, "drain", "SECONDS", &o->drain, 0, 86400, "how long running texts may continue after Ctrl-C or SIGTERM"),
       ENGINE_OPTIONS(&o->engine),
       OPTIONS_END,

@@ -19,6 +19,7 @@ struct exchange { // a request and its answer
   struct bytes body;
   size_t received, taken; // taken: of the memory for requests
   bool large, crowded, prepared, settled, left;
+  double ended; // when its texts had ended and their turns began to be settled
   uint64_t client;
   struct http *http;
   struct MHD_Connection *connection;
@@ -79,13 +80,15 @@ static void work_later(struct exchange *x, void (*run)(void *, bool)) {
   workers_add(x->http->workers, &x->job);
 }
 
+// The time before a worker was free counts: else texts that end together would wait for a slow store in turn.
 static void settle(void *user, bool ending) {
   enum { TURN_MS = 1000, STATE_MS = 100 };
   struct exchange *x = user;
   struct store *store = x->http->server->store;
   (void)ending; // also while the server ends
-  store_settle(store, STORE_TURN, TURN_MS);
-  store_settle(store, STORE_STATE, STATE_MS);
+  const double waited = 1e3 * (time_now() - x->ended);
+  if (waited < TURN_MS) store_settle(store, STORE_TURN, (uint32_t)(TURN_MS - waited));
+  if (waited < TURN_MS) store_settle(store, STORE_STATE, STATE_MS);
   MHD_resume_connection(x->connection);
 }
 
@@ -97,6 +100,7 @@ static bool settles(struct exchange *x) {
   const bool needed = call->request.store && store_outlives(call->server->store);
   if (x->settled || !needed || call->unfinished || call->gone) return false;
   x->settled = true;
+  x->ended = time_now();
   work_later(x, settle);
   return true;
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """serve_store.py PROGRAM TOP WHAT...: `deltaic serve` with a Redis of the test's own, and a proxy before it that is slow."""
 import socket, subprocess, sys, tempfile, threading, time
-from serve_tools import Server, check, done
+from serve_tools import Server, check, done, together
 
 program, top = sys.argv[1:3]
 hybrid = top + "/tests/vectors/models/tiny_delta_net_global"  # 1 KiB a token
@@ -129,6 +129,21 @@ def slow(redis):
     check(s.metric("states_loaded_total") == 1, "a large state that comes steadily was not loaded")
     check(s.metric("store_up") == 1, "the store is down")
     proxy.pause = 0
+    s.end()
+
+
+def late(redis):
+    """Turns that end together while the store takes most of a second for each: no client waits for all of them."""
+    proxy = Proxy(redis.port)
+    s = Server(program, hybrid, "--slots", "16", "--store", f"redis://127.0.0.1:{proxy.port}", "--store-timeout", "10000")
+    proxy.size, proxy.pause = 1, 0.1  # an answer of nine bytes
+    begun = time.time()
+    together([lambda i=i: s.complete([5 + i, 6], max_tokens=8, ignore_eos=True, **greedy) for i in range(16)])
+    check(time.time() - begun < 4, f"16 texts took {time.time() - begun:.1f} s")
+    check(s.metric("store_up") == 1, "the store is down")
+    proxy.pause = 0
+    s.wait_metric("store_waiting_bytes", 0)
+    check(s.metric("store_puts_total") >= 32, "turns and states were not written")
     s.end()
 
 
