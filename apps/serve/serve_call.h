@@ -68,9 +68,9 @@ struct task {
   deltaic_sampling sampling;
   uint32_t most, made;
   uint32_t thought_tokens; // of `made`: the thinking, with the marks around it
-  int slot;        // -1: none
-  int aside;       // a slot that has its state behind the question until that is saved; -1: none
-  enum ending due; // its last token is drawn; the state is still to be saved
+  int slot;                // -1: none
+  int aside;               // a slot that has its state behind the question until that is saved; -1: none
+  enum ending due;         // its last token is drawn; the state is still to be saved
   deltaic_decoder *decoder;
   deltaic_stops *stops, *thought;
   bool may_think;
@@ -130,15 +130,16 @@ bool call_take(struct call *call, size_t bytes, struct problem *problem);
 void call_make_id(const char *prefix, char id[TURN_ID]); // prefix and 32 random digits
 struct call *call_hold(struct call *call);
 void call_drop(struct call *call);
-void call_fetch_states(struct call *call); // those that slots were to have
-void call_add_cached(struct task *task);   // all tokens before the turn are from a state
+void call_fetch_states(struct call *call);             // those that slots were to have
+void call_add_cached(struct task *task);               // all tokens before the turn are from a state
 bool task_add_token(struct task *task, int32_t token); // false: no memory
 // The tokens from the end of the last span to `end` were read, or drawn.
 bool task_add_span(struct task *task, size_t end, bool drawn); // false: no memory
 // Wakes the connection if it is suspended; under the lock.
 void call_wake(struct call *call);
 
-// Text of a task: serve_voice.c. Under the lock; the token is among those of `made`. A status that is not DELTAIC_OK ends the task.
+// Text of a task: serve_voice.c. Under the lock; the token is among those of `made`. A status that is not DELTAIC_OK
+// ends the task.
 deltaic_status voice_token(struct task *task, int32_t token);
 deltaic_status voice_finish(struct task *task);
 bool voice_stopped(const struct task *task);

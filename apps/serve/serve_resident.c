@@ -1,5 +1,5 @@
-// serve_resident: states that stay in slots which are free. The batch thread alone changes them; what other threads look
-// at is under the batch's lock.
+// serve_resident: states that stay in slots which are free. The batch thread alone changes them; what other threads
+// look at is under the batch's lock.
 #include "serve_slots.h"
 
 #include <string.h>

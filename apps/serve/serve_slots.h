@@ -44,7 +44,7 @@ struct batch {
   double task_seconds; // a text has a slot for so long
   double deadline;
   bool draining, stop;
-  int code; // the device was lost
+  int code;                              // the device was lost
   struct resident residents[MOST_SLOTS]; // changed by the thread alone, but for `used`
   uint64_t stayed;                       // states that stayed in their slot, and their uses
 

@@ -23,7 +23,7 @@ enum { IN_BYTES = 1 << 18, OUT_BYTES = 1 << 16, LARGE_REPLY = 1 << 17, MOST_REPL
 struct wire {
   int fd;
   SSL_CTX *context;
-  SSL *ssl; // NULL: no TLS
+  SSL *ssl;       // NULL: no TLS
   uint64_t until; // no wait is longer
   redisReader *reader;
   size_t queued;      // bytes of `out`

@@ -23,8 +23,8 @@ struct wire_options {
   uint64_t until; // of platform_clock_ns(): when opening is given up
 };
 enum { WIRE_ERROR = 256 };
-// While bytes move at this rate, in MiB/s, the time left stays as it is; so large values have more time, and a store that
-// sends byte by byte has not.
+// While bytes move at this rate, in MiB/s, the time left stays as it is; so large values have more time, and a store
+// that sends byte by byte has not.
 enum { WIRE_LEAST_MIB = 8 };
 
 // Connects, authenticates and selects the database. Returns NULL and a sentence in `error` (WIRE_ERROR bytes).
