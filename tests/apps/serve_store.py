@@ -116,11 +116,11 @@ def slow(redis):
     s = Server(program, *args)
     ask = dict(prompt=[7], max_tokens=2, previous_response_id=first["state"], **greedy)
     proxy.size, proxy.pause = 1, 0.02
-    within(4, s, 503, **ask)  # the turn has 33,000 bytes
+    within(10, s, 503, **ask)  # the turn has 33,000 bytes
     check(s.metric("store_up") == 0, "the store is up")
     check(any("takes longer than --store-timeout allows" in line for line in s.log), f"the log: {s.log}")
     # Without the store, texts that need nothing of it are as fast as ever, and end when its time is over.
-    within(4, s, 200, prompt=[7], max_tokens=2)
+    within(10, s, 200, prompt=[7], max_tokens=2)
     proxy.size, proxy.pause = 1 << 16, 0.006  # 10 MiB/s at most: 8 MiB take longer than 500 ms
     for _ in range(50):
         if s.ask("POST", "/v1/completions", ask)[0] == 200:
@@ -139,7 +139,7 @@ def late(redis):
     proxy.size, proxy.pause = 1, 0.1  # an answer of nine bytes
     begun = time.time()
     together([lambda i=i: s.complete([5 + i, 6], max_tokens=8, ignore_eos=True, **greedy) for i in range(16)])
-    check(time.time() - begun < 4, f"16 texts took {time.time() - begun:.1f} s")
+    check(time.time() - begun < 6, f"16 texts took {time.time() - begun:.1f} s")
     check(s.metric("store_up") == 1, "the store is down")
     proxy.pause = 0
     s.wait_metric("store_waiting_bytes", 0)
