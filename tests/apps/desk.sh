@@ -1,6 +1,6 @@
 #!/bin/bash
 # desk.sh DESK TOP [PICTURE]: presses the keys of examples/desk on a screen of its own, and reads what it says.
-# PICTURE: keeps the screen with three alternatives there, as xwd.
+# PICTURE: keeps the screen with three alternatives there, as xwd. DESK_SANITIZED=1: its times do not count.
 set -euo pipefail
 desk=$1 top=$2 picture=${3-}
 folder=$(mktemp -d -p "$PWD" desk.XXXXXX)
@@ -12,7 +12,7 @@ finish() {
 }
 trap finish EXIT
 export XDG_CACHE_HOME=$folder/cache XDG_CONFIG_HOME=$folder/config GSETTINGS_BACKEND=memory GTK_A11Y=none
-export GSK_RENDERER=cairo GDK_BACKEND=x11 GTK_THEME=Adwaita
+export GSK_RENDERER=cairo GDK_BACKEND=x11 GTK_THEME=Adwaita GDK_DEBUG=gl-disable
 # until SECONDS COMMAND...: waits for it.
 until_true() {
   local tries=$(($1 * 20))
@@ -27,7 +27,9 @@ started+=($!)
 until_true 30 test -s "$folder/display"
 export DISPLAY=:$(<"$folder/display")
 
-if "$desk" --model no/such/model >"$folder/said" 2>"$folder/failed"; then exit 1; fi
+code=0
+"$desk" --model no/such/model >"$folder/said" 2>"$folder/failed" || code=$?
+((code == 1)) || { cat "$folder/failed" && exit 1; }
 grep -x 'desk: no/such/model: no such file or folder' "$folder/failed"
 
 "$desk" --model "$top/models/novelist" --device -1 --tokens 150 >"$folder/said" &
@@ -67,7 +69,8 @@ read=${BASH_REMATCH[1]} wrote=${BASH_REMATCH[2]}
 ((BASH_REMATCH[1] == 150))
 # The page's thread never works for 50 ms, and its frames come on time, but for what else runs on this machine.
 [[ ${lines[4]} =~ ^"frames "$number", over 50 ms "$number", longest "[0-9.]+" ms, most processor time "$number ]]
-((BASH_REMATCH[1] > 5 && BASH_REMATCH[2] * 4 < BASH_REMATCH[1] && BASH_REMATCH[3] < 50))
+((BASH_REMATCH[1] > 5))
+[[ ${DESK_SANITIZED-} ]] || ((BASH_REMATCH[2] * 4 < BASH_REMATCH[1] && BASH_REMATCH[3] < 50))
 [[ ${lines[5]} == "text $typed that" && ${#lines[@]} == 6 ]]
 
 # More tokens than any processor makes before Escape: another alternative as it is written, then stop.
