@@ -2,6 +2,7 @@
 // differs, each of its operations runs alone on the device, with inputs from the CPU. This finds the wrong kernel.
 #include "check.h"
 #include "device_handle.h"
+#include "measure.h"
 #include "vulkan_backend.h"
 
 #include <math.h>
@@ -60,6 +61,7 @@ static void make(struct check *k, int side) {
   k->random = 1;
   k->outs = 0;
   check_record(k, k->c);
+  k->made = !k->compiles;
 }
 
 // The error of a tensor of the device against the CPU's. INFINITY: the tensor has a NaN or an infinity. Integers: 1 if
@@ -215,37 +217,47 @@ static bool has_fast(const struct backend *b) {
   return b->replays && (v->device->plan.matrix_products || v->device->plan.matrix_mixers || v->products.dots);
 }
 
-static void set_case(struct check *k, int fast, uint32_t i) {
-  k->matrices = fast ? MATRICES_BEST : MATRICES_NONE;
-  k->c = &check_cases[i];
+static uint32_t lists_of(const struct backend *b) { return check_case_count * (has_fast(b) ? 2 : 1); }
+
+// Each case in float32, then each with what DELTAIC_PRECISION_FAST takes.
+static void set_list(struct check *k, uint32_t list) {
+  k->matrices = list < check_case_count ? MATRICES_NONE : MATRICES_BEST;
+  k->c = &check_cases[list % check_case_count];
+  k->made = false;
 }
 
-// The number of lists whose kernels are compiled together. Many cores compile them in much less time than one core
-// does; a check that ends early leaves the other lists' kernels alone.
-enum { TOGETHER = 8 };
+// The number of lists whose kernels are compiled together: all, since many cores compile them in much less time than
+// one does. On software, where much of the compiling comes later, a check that ends early leaves other lists alone.
+static uint32_t together(const struct backend *b) { return measure_software(b) ? 8 : lists_of(b); }
 
 static void record_lists(struct recorder *c, void *context) {
   struct check *k = context;
-  for (uint32_t i = k->next; i < k->next + TOGETHER && i < check_case_count && !k->status; i++) {
-    set_case(k, k->matrices != MATRICES_NONE, i);
+  for (uint32_t i = k->next; i < k->end && !k->status; i++) {
+    set_list(k, i);
     make(k, CHECK_DEVICE);
     set_scratch(k);
     if (!k->status) c->functions->recorder_list(c, &k->list[CHECK_DEVICE]);
   }
 }
 
-// Compiles the kernels of lists first, first + 1, ..., first + TOGETHER - 1.
-static void compile_lists(struct check *k, int fast, uint32_t first) {
+// Compiles the kernels of list `first` and of those after it.
+static void compile_lists(struct check *k, uint32_t first) {
+  const uint32_t all = lists_of(k->b[1]), end = first + together(k->b[1]);
   k->next = first;
-  set_case(k, fast, first);
+  k->end = end < all ? end : all;
+  k->compiles = true;
   const deltaic_status status = k->b[1]->functions->compile(k->b[1], record_lists, k);
+  k->compiles = false;
   if (!k->status) k->status = status;
 }
 
 static deltaic_status allocate(struct check *k) {
   const uint64_t parts = k->b[1]->parts_bytes;
-  deltaic_status status = DELTAIC_OK;
+  deltaic_status status = pool_create(0, &k->pool);
+  if (status) return status;
   k->begin = round_up(parts, TENSOR_ALIGN);
+  k->inputs = malloc(MEMORY);
+  if (!k->inputs) return fail_memory("the check's inputs", MEMORY);
   for (int i = 0; i < 2 && !status; i++)
     status = k->b[i]->functions->buffer_create(k->b[i], MEMORY_DEVICE, k->begin + MEMORY, "the check", &k->memory[i]);
   if (parts)
@@ -266,18 +278,19 @@ deltaic_status deltaic_device_check(deltaic_device *d, bool (*report)(void *user
   k.b[1] = d->backend;
   k.status = backend_open_cpu(0, &k.b[0]);
   if (!k.status) k.status = allocate(&k);
-  for (int fast = 0; fast < 1 + has_fast(d->backend); fast++)
-    for (uint32_t i = 0; i < check_case_count && !k.status; i++) {
-      if (i % TOGETHER == 0) compile_lists(&k, fast, i);
-      set_case(&k, fast, i);
-      check_one(&k, &r);
-      describe(&k, name, sizeof name);
-      if (!k.status && !report(user, &r)) k.status = fail(DELTAIC_CANCELLED, "the check was cancelled");
-    }
+  for (uint32_t i = 0, all = lists_of(d->backend); i < all && !k.status; i++) {
+    if (i % together(d->backend) == 0) compile_lists(&k, i);
+    set_list(&k, i);
+    check_one(&k, &r);
+    describe(&k, name, sizeof name);
+    if (!k.status && !report(user, &r)) k.status = fail(DELTAIC_CANCELLED, "the check was cancelled");
+  }
   for (int i = 0; i < 2 && k.b[0]; i++) {
     if (k.memory[i].bytes) k.b[i]->functions->buffer_free(k.b[i], &k.memory[i]);
     oplist_free(&k.list[i]);
   }
   if (k.b[0]) k.b[0]->functions->close(k.b[0]);
+  pool_free(k.pool);
+  free(k.inputs);
   return k.status;
 }

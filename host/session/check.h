@@ -3,6 +3,7 @@
 #ifndef CHECK_H
 #define CHECK_H
 #include "backend.h"
+#include "pool.h"
 
 enum { CHECK_OUTPUTS = 8, CHECK_CPU = 0, CHECK_DEVICE = 1 };
 
@@ -30,8 +31,12 @@ struct check {
   struct tensor parts; // as of a list, on the device
   struct oplist list[2];
   int side;           // whose list is made
-  uint32_t next;      // the first case whose kernels are compiled
+  uint32_t next, end; // the lists whose kernels are compiled
+  bool compiles;      // lists are recorded for their kernels alone, without inputs
   uint64_t begin, at; // of the memory
+  char *inputs;       // the numbers of check_numbers(), as at `begin` of the CPU's memory
+  bool made;          // the present case's are there
+  struct pool *pool;  // encodes them
   uint32_t random;
   struct tensor out[CHECK_OUTPUTS]; // what is compared
   uint32_t outs;

@@ -32,7 +32,8 @@ struct tensor check_place(struct check *k, enum dtype dtype, uint32_t rows, uint
 
 static void put(struct check *k, const struct tensor *t, const void *data) {
   struct backend *b = k->b[k->side];
-  if (!k->status) k->status = b->functions->buffer_write(b, t->buffer, t->offset, data, tensor_bytes(t));
+  if (!k->status && !k->compiles)
+    k->status = b->functions->buffer_write(b, t->buffer, t->offset, data, tensor_bytes(t));
 }
 
 struct tensor check_tiles(struct check *k, struct tensor t, const void *blocks) {
@@ -53,20 +54,36 @@ struct tensor check_words(struct check *k, uint32_t rows, uint32_t cols, const v
   return t;
 }
 
-struct tensor check_numbers(struct check *k, enum dtype dtype, uint32_t rows, uint32_t cols, float most) {
-  struct tensor t = check_place(k, dtype, rows, cols);
-  const uint64_t n = (uint64_t)rows * t.stride;
+struct encoding {
+  const struct tensor *t;
+  const float *x;
+  char *data;
+};
+
+static void encode_row(void *context, uint64_t row, uint32_t worker) {
+  (void)worker;
+  const struct encoding *e = context;
+  const uint64_t n = e->t->stride;
+  dtype_encode(e->t->dtype, e->x + row * n, n, e->data + row * dtype_bytes(e->t->dtype, n));
+}
+
+static void make_numbers(struct check *k, const struct tensor *t, float most, char *data) {
+  const uint64_t n = (uint64_t)t->rows * t->stride;
   float *x = malloc(n * sizeof *x);
-  void *data = malloc(tensor_bytes(&t));
-  if (!x || !data) k->status = fail_memory("the check's inputs", n * sizeof *x);
-  for (uint64_t i = 0; i < n && !k->status; i++) x[i] = most * measure_random(&k->random);
-  if (!k->status) dtype_encode(dtype, x, n, data);
-  if (dtype_is_blocks(dtype) && k->b[k->side]->tiles)
-    t = check_tiles(k, t, data);
-  else
-    put(k, &t, data);
+  if (!x) k->status = fail_memory("the check's inputs", n * sizeof *x);
+  for (uint64_t i = 0; i < n && x; i++) x[i] = most * measure_random(&k->random);
+  if (x) pool_run(k->pool, t->rows, encode_row, &(struct encoding){t, x, data});
   free(x);
-  free(data);
+}
+
+struct tensor check_numbers(struct check *k, enum dtype dtype, uint32_t rows, uint32_t cols, float most) {
+  const struct tensor t = check_place(k, dtype, rows, cols);
+  const bool tiles = dtype_is_blocks(dtype) && k->b[k->side]->tiles;
+  if (k->compiles || k->status) return tiles ? as_tiles(t) : t;
+  char *data = k->inputs + (t.offset - k->begin);
+  if (!k->made) make_numbers(k, &t, most, data);
+  if (tiles) return check_tiles(k, t, data);
+  put(k, &t, data);
   return t;
 }
 

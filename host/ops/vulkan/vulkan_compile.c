@@ -43,12 +43,20 @@ static void compile(void *context, uint64_t i, uint32_t worker) {
   if (status == DELTAIC_CANCELLED) atomic_store(&c->cancelled, true);
 }
 
-static deltaic_status compile_all(struct device *device, const struct kernel_choices *choices) {
+static int by_size(const void *a, const void *b) {
+  const uint64_t x = ((const struct kernel_choice *)a)->shader->units,
+                 y = ((const struct kernel_choice *)b)->shader->units;
+  return (x < y) - (x > y);
+}
+
+// The longest modules first: they take longest, and no core is to begin one when the others have ended.
+static deltaic_status compile_all(struct device *device, struct kernel_choices *choices) {
   struct compiling c = {.device = device, .of = choices->of};
   struct pool *pool;
   const deltaic_status status = pool_create(0, &pool);
   if (status) return status;
   atomic_init(&c.cancelled, false);
+  if (choices->count) qsort(choices->of, choices->count, sizeof *choices->of, by_size);
   if (choices->count) compile(&c, 0, 0); // the owner is asked at least once
   pool_run(pool, choices->count, compile, &c);
   pool_free(pool);
