@@ -10,7 +10,8 @@ struct deltaic_context {
 
 struct deltaic_device {
   struct backend *backend;
-  bool awake;       // measurements follow each other closely, so that its clock stays up
-  char *timed_path; // choices that were timed (timed.h); NULL: they cannot be kept
+  bool awake;                // measurements follow each other closely, so that its clock stays up
+  struct recorder *collects; // gets the lists of measurements, for their kernels alone; NULL: measurements run
+  char *timed_path;          // choices that were timed (timed.h); NULL: they cannot be kept
 };
 #endif

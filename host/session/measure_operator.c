@@ -85,8 +85,7 @@ static void record_rule(struct operator_run *m, bool reference) {
   op_delta_rule(&m->list, &rule);
 }
 
-static void record(struct operator_run *m, bool reference) {
-  m->b->functions->recorder_begin(m->c, true, NULL);
+static void list_operators(struct operator_run *m, struct recorder *c, bool reference) {
   begin_list(m, reference);
   m->count = reference ? 1 : m->turns;
   if (!reference && operator_is_step(m)) {
@@ -97,7 +96,12 @@ static void record(struct operator_run *m, bool reference) {
   } else {
     for (uint32_t i = 0; i < m->count; i++) record_rule(m, reference);
   }
-  m->b->functions->recorder_list(m->c, &m->list);
+  m->b->functions->recorder_list(c, &m->list);
+}
+
+static void record(struct operator_run *m, bool reference) {
+  m->b->functions->recorder_begin(m->c, true, NULL);
+  list_operators(m, m->c, reference);
 }
 
 // Plans the operator before a product, as in a layer. This decides its scratch, and whether q, k, v and o are f16:
@@ -266,6 +270,17 @@ static void count_work(const struct operator_run *m, deltaic_operator_result *r)
   r->operations = 2 * rows * o->value_heads * o->key * o->value * (2ull * o->steps + 1);
 }
 
+static deltaic_status measure(struct operator_run *m, deltaic_operator_result *r) {
+  deltaic_status status = m->b->functions->recorder_create(m->b, &m->c);
+  if (status == DELTAIC_OK) status = arena_zero(&m->arena, m->b);
+  if (status == DELTAIC_OK) status = operator_inputs(m);
+  if (status == DELTAIC_OK) status = check(m, r);
+  if (status == DELTAIC_OK) status = time_runs(m, false, r);
+  if (status == DELTAIC_OK && r->seconds < SHORT && !measure_software(m->b)) status = time_chain(m, r);
+  if (status == DELTAIC_OK) count_work(m, r);
+  return status;
+}
+
 static deltaic_status check_operator(deltaic_operator *o) {
   if (!o->steps) o->steps = 1;
   if (!o->blocks) o->blocks = 1;
@@ -296,14 +311,13 @@ deltaic_status deltaic_device_measure_operator(deltaic_device *d, const deltaic_
   m.began = measure_now();
   m.turns = 1;
   m.padded = m.cols = (1 + m.o.steps) * m.o.heads * m.o.key + m.o.steps * m.o.value_heads * m.o.value;
-  status = m.b->functions->recorder_create(m.b, &m.c);
-  if (status == DELTAIC_OK) status = allocate(&m);
-  if (status == DELTAIC_OK) status = arena_zero(&m.arena, m.b);
-  if (status == DELTAIC_OK) status = operator_inputs(&m);
-  if (status == DELTAIC_OK) status = check(&m, &r);
-  if (status == DELTAIC_OK) status = time_runs(&m, false, &r);
-  if (status == DELTAIC_OK && r.seconds < SHORT && !measure_software(m.b)) status = time_chain(&m, &r);
-  if (status == DELTAIC_OK) count_work(&m, &r);
+  status = allocate(&m);
+  if (status == DELTAIC_OK && d->collects) {
+    list_operators(&m, d->collects, false);
+    list_operators(&m, d->collects, true);
+  } else if (status == DELTAIC_OK) {
+    status = measure(&m, &r);
+  }
   if (status == DELTAIC_OK) *result = r;
   if (m.c) m.b->functions->recorder_free(m.c);
   arena_free(&m.arena, m.b);

@@ -48,11 +48,12 @@ static void apply(struct timing_run *t, const struct timed_choices *timed) {
 
 static bool going(const struct timing_run *t) {
   const double compiling = t->device.backend->functions->compile_seconds(t->device.backend);
-  return !t->status && (!t->bounded || measure_now() - t->start - compiling < MOST_SECONDS);
+  return !t->status && (!t->bounded || t->device.collects || measure_now() - t->start - compiling < MOST_SECONDS);
 }
 
-// Takes a time that was measured, or 0 where the device could not.
+// Takes a time that was measured, or 0 where the device could not or kernels are collected.
 static double take(struct timing_run *t, deltaic_status status, double seconds, const char *name) {
+  if (t->device.collects) return 0;
   t->device.awake = true;
   if (status == DELTAIC_DEVICE_LOST || status == DELTAIC_CANCELLED) t->status = status;
   if (status || seconds <= 0) return 0;
@@ -154,6 +155,13 @@ static void time_works(struct timing_run *t) {
 
 static bool far_apart(const struct timed_pair *p) { return p->scalar > 0 && p->matrices > FAR * p->scalar; }
 
+static void time_mixers(struct timing_run *t, bool small_only) {
+  const struct sizes *s = t->sizes;
+  if (!t->b->device->plan.matrix_m) return;
+  if (s == &of_gpus) t->times.mixer = mixer_pair(t, &small, MOST_HEADS);
+  if (!small_only && !far_apart(&t->times.mixer)) t->times.mixer = mixer_pair(t, s, MOST_HEADS);
+}
+
 // Matrices that are far slower in a small size would take minutes in a large one.
 static struct timed_choices time_all(struct timing_run *t) {
   const bool matrices = t->b->device->plan.matrix_m;
@@ -167,9 +175,20 @@ static struct timed_choices time_all(struct timing_run *t) {
   struct timed_choices timed = timed_choose(&t->times);
   timed.mixers = TIMED_YES;
   apply(t, &timed);
-  if (matrices && s == &of_gpus) t->times.mixer = mixer_pair(t, &small, MOST_HEADS);
-  if (matrices && !far && !far_apart(&t->times.mixer)) t->times.mixer = mixer_pair(t, s, MOST_HEADS);
+  time_mixers(t, far);
   return timed_choose(&t->times);
+}
+
+// Lists what will be timed, to be compiled on all cores. Otherwise the device idles while each kernel is compiled, and
+// is warmed up for as long again. Where products turn out slower on matrices, mixers have f32 around them.
+static void collect_all(struct recorder *c, void *context) {
+  struct timing_run *t = context;
+  t->device.collects = c;
+  time_all(t);
+  apply(t, &(struct timed_choices){.products = TIMED_NO, .mixers = TIMED_YES});
+  time_mixers(t, false);
+  t->device.collects = NULL;
+  t->times = (struct timed_times){0};
 }
 
 // The pipelines of the choices are kept too, beside their file: the next time nothing is compiled.
@@ -209,7 +228,9 @@ deltaic_status deltaic_device_time_choices(deltaic_device *d, bool (*report)(voi
   const bool software = measure_software(d->backend);
   t.sizes = software ? &of_software : &of_gpus;
   t.bounded = !software;
-  t.start = measure_now();
+  const deltaic_status compiled = t.device.backend->functions->compile(t.device.backend, collect_all, &t);
+  if (compiled == DELTAIC_CANCELLED || compiled == DELTAIC_DEVICE_LOST) t.status = compiled; // the rest is told below
+  t.start = measure_now() - t.device.backend->functions->compile_seconds(t.device.backend);
   const struct timed_choices timed = time_all(&t);
   if (!t.status) t.status = timed_store(d->timed_path, &t.b->device->caps, &timed);
   t.device.backend->functions->close(t.device.backend);
