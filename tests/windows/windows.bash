@@ -62,11 +62,14 @@ windows_build() {
   build "$windows/build" deltaic_program "${windows_cmake[@]}" "${options[@]}"
 }
 
-# windows_run PROGRAM ARGS: under Wine, with an empty screen for its Vulkan, which has no validation layer. Mesa's settings
-# are those of tests/with-new-vulkan. A fresh Debian has no locale, and Wine would then take arguments for ASCII.
-windows_run() {
-  LC_ALL=C.UTF-8 GALLIVM_PERF=nopt LP_NATIVE_VECTOR_WIDTH=128 DELTAIC_TEST_NO_LAYER=1 xvfb-run -a wine "$@"
+# windows_screen COMMAND...: with an empty screen, for Wine's Vulkan, which has no validation layer. Mesa's settings are
+# those of tests/with-new-vulkan. A fresh Debian has no locale, and Wine would then take arguments for ASCII.
+windows_screen() {
+  LC_ALL=C.UTF-8 GALLIVM_PERF=nopt LP_NATIVE_VECTOR_WIDTH=128 DELTAIC_TEST_NO_LAYER=1 xvfb-run -a "$@"
 }
+
+# windows_run PROGRAM ARGS: under Wine.
+windows_run() { windows_screen wine "$@"; }
 
 # windows_compare PROGRAM DEVICE: the greedy text of models/novelist here and there, with names and texts beyond ASCII.
 windows_compare() {
@@ -75,6 +78,16 @@ windows_compare() {
   "$1" generate --model "$model" --device cpu "${words[@]}" >"$windows/here.txt" || return
   windows_run "$windows/build/deltaic.exe" generate --model "$model" --device "$2" "${words[@]}" >"$windows/there.txt" || return
   cmp "$windows/here.txt" "$windows/there.txt" && [[ -s $windows/there.txt ]]
+}
+
+# windows_greedy PROGRAM EXE DEVICE: both choose the reference's greedy tokens for every checkpoint.
+windows_greedy() {
+  windows_screen tests/windows/greedy.bash "$3" "$1" >"$windows/here.txt" &&
+    windows_screen tests/windows/greedy.bash "$3" wine "$2" >"$windows/there.txt" || {
+    cat "$windows/here.txt" "$windows/there.txt"
+    return 1
+  }
+  cmp "$windows/here.txt" "$windows/there.txt" && tail -1 "$windows/there.txt"
 }
 
 # windows_try TEXT COMMAND...: a test.
@@ -153,6 +166,18 @@ windows_tests=(test_status test_plan test_formats test_tokenizer test_decoder te
   test_gguf test_generation test_config test_config_released test_names test_ops test_prune_rrqr test_prune_methods test_rank
   test_session test_models)
 
+# windows_zip FOLDER: FOLDER.zip, unpacked again into FOLDER.
+windows_zip() {
+  local name
+  rm -rf "$1" "$1.zip"
+  cmake --install "$windows/build" --strip --prefix "$1" >"$windows/install.log" 2>&1 || return
+  cp -r LICENSE "$windows/prefix/licenses" "$1/" && rm "$1/licenses/cmocka" || return
+  for name in mingw-w64-common gcc-mingw-w64-base; do
+    cp "/usr/share/doc/$name/copyright" "$1/licenses/$name" || return
+  done
+  (cd "${1%/*}" && zip -qr "${1##*/}.zip" "${1##*/}" && rm -rf "$1" && python3 -m zipfile -e "$1.zip" .)
+}
+
 # windows_full PROGRAM SPIRV: everything, with the pruner, the test programs and a ZIP.
 windows_full() {
   local name to=$windows/deltaic
@@ -174,14 +199,12 @@ windows_full() {
   for name in "${windows_tests[@]}"; do
     windows_try "$name" windows_run "$windows/build/tests/$name.exe"
   done
-  rm -rf "$to" "$to.zip"
-  cmake --install "$windows/build" --strip --prefix "$to" >"$windows/install.log" || die "cannot be installed into $to"
-  cp -r LICENSE "$windows/prefix/licenses" "$to/" && rm "$to/licenses/cmocka"
-  for name in mingw-w64-common gcc-mingw-w64-base; do
-    cp "/usr/share/doc/$name/copyright" "$to/licenses/$name" || die "no licence of $name"
-  done
+  stage "making the ZIP" windows_zip "$to" || die "no ZIP could be made; see build/windows/install.log"
   windows_try "a program built against the ZIP" windows_embed "$to"
+  stage "greedy tokens of all checkpoints on the CPU" \
+    windows_try "greedy tokens of all checkpoints on the CPU" windows_greedy "$1" "$to/bin/deltaic.exe" cpu
+  stage "greedy tokens of all checkpoints on Wine's Vulkan" \
+    windows_try "greedy tokens of all checkpoints on Wine's Vulkan" windows_greedy "$1" "$to/bin/deltaic.exe" 1
   wineserver -k || true
-  (cd "$windows" && zip -qr deltaic.zip deltaic) || die "no ZIP could be made"
   say "build/windows/deltaic.zip has the program, the DLLs and what building with them needs"
 }
