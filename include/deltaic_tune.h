@@ -83,14 +83,15 @@ typedef struct deltaic_tune_memory {
   uint64_t teacher;   /* everything of the teacher */
   uint64_t total;
 } deltaic_tune_memory;
-/* What steps with batches of rows texts of length tokens (and the one that follows) will need. It allocates nothing on
- * the device. Layers are kept in what is left of nine tenths of a discrete device's memory, or of half of the host's, but
- * in keep_bytes at most. Give memory->kept to deltaic_tune_create() as keep_bytes. OUT_OF_MEMORY: the device has less free memory; *memory is filled, and the message
- * says what would fit; or the batch is too large for one buffer: *memory is then what comes before it, and the message
- * says the same. */
+/* What steps and measurements with batches of rows texts of length tokens (and the one that follows) will need. It
+ * allocates nothing on the device. Layers are kept within keep_bytes, as far as all together takes nine tenths of a
+ * graphics card's free memory, or half of the host's. Give memory->kept to deltaic_tune_create() as keep_bytes.
+ * OUT_OF_MEMORY: the device has less free memory than a training without kept layers takes; *memory is filled, and the
+ * message says what would fit; or the batch is too large for one buffer: *memory is then what comes before it, and the
+ * message says the same. */
 DELTAIC_PRUNE_API deltaic_status deltaic_tune_plan(const char *path, const deltaic_tune_options *options, uint32_t rows,
                                                    uint32_t length, deltaic_tune_memory *memory);
-/* What it has so far: after the first step, all of it. */
+/* What it has so far: after the first step and the first measurement, all of it. */
 DELTAIC_PRUNE_API void deltaic_tune_get_memory(const deltaic_tune *tune, deltaic_tune_memory *memory);
 
 /* Texts, each from a fresh state. */

@@ -142,6 +142,34 @@ static int place_state(struct tune_work *w) {
   return output_check(w->state);
 }
 
+// Plans the memory, opens the training, and reads the state with --resume.
+static int create(struct tune_work *w, deltaic_tune_options o) {
+  char *note = NULL;
+  deltaic_tune_free(w->tune);
+  w->tune = NULL;
+  deltaic_status status = deltaic_tune_plan(w->model, &o, w->r->batch, w->rows.length - 1, &w->planned);
+  o.keep_bytes = w->planned.kept;
+  if (!status) status = deltaic_tune_create(w->model, &o, &w->tune);
+  if (!status && w->r->resume) status = deltaic_tune_load_state(w->tune, w->state, &note);
+  int code = complain_status(status);
+  if (!code && w->r->resume) code = tune_note_read(w, note);
+  free(note);
+  return code;
+}
+
+// As many layers are kept as before the state was saved, which gives the same bits; fewer if memory is short now.
+static int resume(struct tune_work *w, deltaic_tune_options o) {
+  int code = EXIT_OK;
+  if (w->kept < w->planned.kept) {
+    o.keep_bytes = w->kept;
+    code = create(w, o);
+  }
+  if (!code && w->kept != w->planned.kept && !w->r->quiet)
+    fprintf(stderr, "layers keep %s now, and kept %s before the state was saved: the last bits may differ\n",
+            text_bytes(w->planned.kept).text, text_bytes(w->kept).text);
+  return code;
+}
+
 static int open_training(struct tune_work *w) {
   const struct tune_request *r = w->r;
   deltaic_tune_options o = DELTAIC_INIT(deltaic_tune_options);
@@ -163,15 +191,8 @@ static int open_training(struct tune_work *w) {
   if (!code) code = engine_open_device(&r->engine, &w->engine);
   o.device = w->engine.device;
   o.keep_bytes = (uint64_t)r->keep_mib << 20;
-  if (!code) code = complain_status(deltaic_tune_plan(w->model, &o, r->batch, w->rows.length - 1, &w->planned));
-  o.keep_bytes = w->planned.kept;
-  if (!code) code = complain_status(deltaic_tune_create(w->model, &o, &w->tune));
-  if (code || !r->resume) return code;
-  char *note = NULL;
-  code = complain_status(deltaic_tune_load_state(w->tune, w->state, &note));
-  if (!code) code = tune_note_read(w, note);
-  free(note);
-  return code;
+  if (!code) code = create(w, o);
+  return code || !r->resume ? code : resume(w, o);
 }
 
 static int write_result(struct tune_work *w) {

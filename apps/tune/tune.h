@@ -43,6 +43,7 @@ struct tune_work {
   uint64_t predictions; // of the held-out text
   double seconds;       // of this run's steps
   deltaic_tune_memory planned;
+  uint64_t kept;         // bytes of layers' values that were kept when the state was saved
   uint64_t seconds_from; // the step that this run began with
 };
 

@@ -27,8 +27,8 @@ char *tune_note(const struct tune_work *w) {
   }
   for (size_t i = 0; i < w->measured_count; ++i)
     json_array_append_new(measured, json_pack("[I, f]", (json_int_t)w->measured[i].step, w->measured[i].nll));
-  json_t *note = json_pack("{s:s, s:f, s:o, s:o, s:o}", "recipe", recipe, "rate", (double)w->r->rate, "losses", losses,
-                           "norms", norms, "measured", measured);
+  json_t *note = json_pack("{s:s, s:f, s:I, s:o, s:o, s:o}", "recipe", recipe, "rate", (double)w->r->rate, "kept",
+                           (json_int_t)w->planned.kept, "losses", losses, "norms", norms, "measured", measured);
   char *text = note ? json_dumps(note, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
   json_decref(note);
   return text;
@@ -59,6 +59,7 @@ int tune_note_read(struct tune_work *w, const char *text) {
   else {
     w->done = w->saved = w->seconds_from = info.steps;
     w->has_state = true;
+    w->kept = (uint64_t)json_integer_value(json_object_get(note, "kept"));
     for (uint64_t i = 0; i < w->done; ++i) {
       w->losses[i] = json_number_value(json_array_get(losses, i));
       w->norms[i] = json_number_value(json_array_get(norms, i));

@@ -107,6 +107,7 @@ void learner_close(struct learner *l) {
   if (l->backend) {
     settle(l);
     learner_batch_free(l);
+    learner_kept_free(l);
     l->backend->functions->buffer_free(l->backend, &l->values);
     l->backend->functions->buffer_free(l->backend, &l->value_gradients);
     l->backend->functions->buffer_free(l->backend, &l->halves);
@@ -137,7 +138,10 @@ uint64_t learner_fingerprint(const struct learner *l) {
 }
 
 uint32_t learner_vocabulary(const struct learner *l) { return l->model.spec.V; }
-void learner_keep(struct learner *l, uint64_t bytes) { l->keep_bytes = bytes; }
+void learner_keep(struct learner *l, uint64_t bytes) {
+  if (bytes < l->kept_bytes) learner_kept_free(l);
+  l->keep_bytes = bytes;
+}
 bool learner_is_fast(const struct learner *l) { return l->fast; }
 
 // ---------------------------------------------------------------- running a list
@@ -260,7 +264,7 @@ static deltaic_status layer_forward(struct learner *l, uint32_t i, bool keep) {
     begin(l, PASS_KEEP);
     op_copy(&l->list, stream(l, i + 1), layer(l, i, input(l, stream(l, i))));
     status = place(l, &bytes);
-    values = status ? NULL : learner_kept_room(l, i, bytes);
+    if (!status) status = learner_kept_room(l, i, bytes, &values);
     if (values) status = record(l, values, false);
     l->is_kept[i] = values;
   }

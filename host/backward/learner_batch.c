@@ -15,17 +15,21 @@ void learner_kept_free(struct learner *l) {
   l->kept_bytes = 0;
 }
 
-struct buffer *learner_kept_room(struct learner *l, uint32_t i, uint64_t bytes) {
+deltaic_status learner_kept_room(struct learner *l, uint32_t i, uint64_t bytes, struct buffer **out) {
   struct buffer *b = &l->kept[i];
-  if (b->bytes >= bytes) return b;
-  if (l->kept_bytes + bytes > l->keep_bytes) return NULL;
-  if (l->backend->functions->buffer_create(l->backend, MEMORY_DEVICE, bytes, "a layer's values", b)) {
-    l->keep_bytes = 0;
-    learner_kept_free(l);
-    return NULL;
+  *out = NULL;
+  if (b->bytes < bytes) {
+    if (l->kept_bytes - b->bytes + bytes > l->keep_bytes) return DELTAIC_OK;
+    l->kept_bytes -= b->bytes;
+    l->backend->functions->buffer_free(l->backend, b);
+    const deltaic_status status =
+        l->backend->functions->buffer_create(l->backend, MEMORY_DEVICE, bytes, "a layer's values", b);
+    if (status) learner_keep(l, 0);
+    if (status) return status == DELTAIC_OUT_OF_MEMORY ? DELTAIC_OK : status;
+    l->kept_bytes += bytes;
   }
-  l->kept_bytes += bytes;
-  return b;
+  *out = b;
+  return DELTAIC_OK;
 }
 
 void learner_batch_free(struct learner *l) {
@@ -38,7 +42,6 @@ void learner_batch_free(struct learner *l) {
   f->buffer_free(l->backend, &l->tokens);
   f->buffer_free(l->backend, &l->targets);
   f->buffer_free(l->backend, &l->losses);
-  learner_kept_free(l);
   l->rows = l->T = 0;
 }
 

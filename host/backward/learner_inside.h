@@ -27,11 +27,11 @@ struct learner {
   struct buffer halves;                  // the list's matrices in f16
   struct weight_half *half;              // which they are, walk.half_count
   size_t half_capacity;
+  struct buffer *kept;             // (L) for values that the forward pass keeps
+  bool *is_kept;                   // (L) whether the last forward pass kept the layer's
+  uint64_t keep_bytes, kept_bytes; // the most bytes of `kept`, and how many there are
   // Of the batch's size:
   uint32_t rows, T;
-  struct buffer *kept;             // (L) the values of layers that are kept for the backward pass
-  bool *is_kept;                   // (L) by this batch's forward pass
-  uint64_t keep_bytes, kept_bytes; // the most bytes of `kept`, and how many there are
   struct arena states;           // of all layers
   struct buffer state_gradients; // at the same places
   void **mixer_states;           // L
@@ -52,9 +52,9 @@ static inline struct tensor learner_tensor(struct buffer *b, uint64_t offset, ui
 deltaic_status learner_room(struct learner *l, struct buffer *b, uint64_t bytes, const char *what);
 deltaic_status learner_batch_take(struct learner *l, const struct learner_batch *batch);
 void learner_batch_free(struct learner *l);
-// Memory for the values of layer i, if they are to be kept; else NULL. If others have taken the memory that was to be
-// there, no layer is kept any longer.
-struct buffer *learner_kept_room(struct learner *l, uint32_t i, uint64_t bytes);
+// *out: memory for the values of layer i; NULL if they are not to be kept. If it cannot be allocated, all kept memory is
+// freed, and no layer is kept from then on.
+deltaic_status learner_kept_room(struct learner *l, uint32_t i, uint64_t bytes, struct buffer **out);
 void learner_kept_free(struct learner *l);
 
 // learner_halves.c, in a fast learner: the list's matrices become copies in f16, which learner_halves_make() makes, in

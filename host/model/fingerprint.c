@@ -12,18 +12,20 @@ static void hash_tensor(struct file_tensor *t) {
   t->hashed = true;
 }
 
-static void hash_held(void *checkpoint, uint64_t index, uint32_t worker) {
+static void hash_held(void *fingerprint, uint64_t index, uint32_t worker) {
   (void)worker;
-  struct file_tensor *t = checkpoint_at(checkpoint, index);
-  if (!t->hashed) hash_tensor(t);
+  struct fingerprint *f = fingerprint;
+  struct file_tensor *t = checkpoint_at(f->checkpoint, index);
+  if (t->data && !t->hashed && !f->stop) hash_tensor(t);
 }
 
 static void *hash_all(void *fingerprint) {
   struct fingerprint *f = fingerprint;
-  pool_run(f->pool, checkpoint_count(f->checkpoint), hash_held, f->checkpoint);
+  pool_run(f->pool, checkpoint_count(f->checkpoint), hash_held, f);
   return NULL;
 }
 
+// Else the upload loads and unloads data, which the threads would read.
 static bool holds_all(struct checkpoint *c) {
   for (uint64_t i = 0; i < checkpoint_count(c); i++)
     if (!checkpoint_at(c, i)->data) return false;
@@ -32,18 +34,15 @@ static bool holds_all(struct checkpoint *c) {
 
 deltaic_status fingerprint_begin(struct fingerprint *f, struct checkpoint *checkpoint, uint32_t threads) {
   enum { SHARE = 4, STACK_BYTES = 256 << 10 };
-  *f = (struct fingerprint){.checkpoint = checkpoint};
-  if (!holds_all(checkpoint)) return DELTAIC_OK;
+  f->checkpoint = checkpoint;
   const deltaic_status status = pool_create((threads + SHARE - 1) / SHARE, &f->pool);
-  f->runs = !status && !platform_thread(&f->thread, STACK_BYTES, hash_all, f);
+  f->runs = !status && holds_all(checkpoint) && !platform_thread(&f->thread, STACK_BYTES, hash_all, f);
   return status;
 }
 
-void fingerprint_wait(struct fingerprint *f) {
+static void join(struct fingerprint *f) {
   if (f->runs) pthread_join(f->thread, NULL);
   f->runs = false;
-  pool_free(f->pool);
-  f->pool = NULL;
 }
 
 deltaic_status fingerprint_load(struct file_tensor *t) {
@@ -53,19 +52,28 @@ deltaic_status fingerprint_load(struct file_tensor *t) {
   return status;
 }
 
-deltaic_status fingerprint_find(const struct fingerprint *f, uint64_t *out) {
+deltaic_status fingerprint_find(struct fingerprint *f, uint64_t *out) {
   const uint64_t count = checkpoint_count(f->checkpoint);
   uint64_t *hashes = calloc(count, sizeof *hashes);
   deltaic_status status = hashes ? DELTAIC_OK : fail_memory("the tensors' checksums", count * sizeof *hashes);
+  join(f);
+  if (!status) hash_all(f);
   for (uint64_t i = 0; i < count && !status; i++) {
     struct file_tensor *t = checkpoint_at(f->checkpoint, i);
-    const bool held = t->data;
-    if (!t->hashed) status = fingerprint_load(t); // no weight of the model
-    if (!status && !t->hashed) hash_tensor(t);    // no thread could be started
-    if (!held) file_tensor_unload(t);
+    if (!t->hashed) { // no weight of the model
+      status = fingerprint_load(t);
+      file_tensor_unload(t);
+    }
     hashes[i] = t->hash;
   }
   if (!status) *out = hash_bytes(HASH_BEGIN, hashes, count * sizeof *hashes);
   free(hashes);
   return status;
+}
+
+void fingerprint_end(struct fingerprint *f) {
+  f->stop = true;
+  join(f);
+  pool_free(f->pool);
+  f->pool = NULL;
 }

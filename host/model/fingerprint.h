@@ -5,6 +5,7 @@
 #include "checkpoint.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 struct pool;
 struct fingerprint {
@@ -12,11 +13,13 @@ struct fingerprint {
   struct pool *pool;
   pthread_t thread;
   bool runs;
+  atomic_bool stop;
 };
 
-// threads: of the upload, of which it takes a quarter besides.
+// threads: how many the upload has; a quarter as many hash beside them.
 deltaic_status fingerprint_begin(struct fingerprint *f, struct checkpoint *checkpoint, uint32_t threads);
 deltaic_status fingerprint_load(struct file_tensor *t); // file_tensor_load(), and the hash unless a file holds the data
-void fingerprint_wait(struct fingerprint *f);           // accepts a zeroed one
-deltaic_status fingerprint_find(const struct fingerprint *f, uint64_t *out); // after waiting
+// Waits for the threads and hashes what is left.
+deltaic_status fingerprint_find(struct fingerprint *f, uint64_t *out);
+void fingerprint_end(struct fingerprint *f); // leaves the rest of the tensors; accepts a zeroed one
 #endif

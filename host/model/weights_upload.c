@@ -343,19 +343,19 @@ static deltaic_status upload_all(struct upload *u) {
 
 deltaic_status weights_upload(struct weights *w, deltaic_progress progress, void *user) {
   enum { MOST_THREADS = 16 }; // more were not measured
-  const uint32_t threads = pool_threads_for(w->backend->threads);
+  const uint32_t all = pool_threads_for(w->backend->threads), threads = all < MOST_THREADS ? all : MOST_THREADS;
   struct upload u = {.w = w, .progress = progress, .user = user};
   struct fingerprint fingerprint = {0};
   deltaic_status status = weights_status(w);
   if (!status && w->backend->imagined) return arena_allocate(&w->arena, w->backend, MEMORY_DEVICE, "the weights");
   if (!status) status = check_room(w);
   if (!status) status = arena_allocate(&w->arena, w->backend, MEMORY_DEVICE, "the weights");
-  if (!status) status = pool_create(threads < MOST_THREADS ? threads : MOST_THREADS, &u.pool);
+  if (!status) status = pool_create(threads, &u.pool);
   if (!status && !(u.stage = malloc(stage_bytes(w)))) status = fail_memory("staging of the weights", stage_bytes(w));
   if (!status) status = fingerprint_begin(&fingerprint, w->checkpoint, threads);
   if (!status) status = upload_all(&u);
-  fingerprint_wait(&fingerprint);
   if (!status) status = fingerprint_find(&fingerprint, &w->fingerprint);
+  fingerprint_end(&fingerprint);
   free(u.stage);
   pool_free(u.pool);
   return status;

@@ -1,4 +1,5 @@
-// tuning_plan: what a training will need. One step is taken on a backend that computes nothing and has no memory.
+// tuning_plan: what a training will need. A loss is measured and one step taken on a backend that computes nothing and
+// has no memory.
 #include "device_handle.h"
 #include "learner_memory.h"
 #include "option_structs.h"
@@ -48,7 +49,8 @@ static deltaic_status step(deltaic_tune *tune, const struct shape *s) {
   const struct learner_batch batch = {tokens, s->rows, s->length, NULL};
   struct learner_loss loss;
   double norm;
-  deltaic_status status = learner_add(trainer_learner(tune->trainer), &batch, &tune->d, 1, &loss);
+  deltaic_status status = learner_measure(trainer_learner(tune->trainer), &batch, &tune->d, &loss);
+  if (!status) status = learner_add(trainer_learner(tune->trainer), &batch, &tune->d, 1, &loss);
   if (!status) status = trainer_step(tune->trainer, 0, &norm);
   free(tokens);
   return status;
@@ -134,12 +136,12 @@ static deltaic_status check_room(const struct shape *s, const struct backend *b,
       size_of(b->info.memory_bytes).text, advice);
 }
 
-// What a training may have on the device if it keeps layers: other programs need memory too, the more so if it is the
-// host's.
+// What a training may have if it keeps layers: of the free memory nine tenths, or half where it is the host's, since
+// other programs need some too.
 static uint64_t room_kept(const struct backend *b) {
-  const uint64_t all = b->info.memory_bytes, room = room_of(b),
-                 most = b->info.kind == DELTAIC_DEVICE_DISCRETE ? all / 10 * 9 : all / 2;
-  return most < room ? most : room;
+  const uint64_t room = room_of(b);
+  if (room == UINT64_MAX) return 0;
+  return b->info.kind == DELTAIC_DEVICE_DISCRETE ? room / 10 * 9 : room / 2;
 }
 
 // Again, with layers that are kept.

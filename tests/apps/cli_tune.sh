@@ -58,6 +58,18 @@ run 0 "$tiny" "$dir/slow" "${steps[@]}" --resume --rate 0.0001
 err_has '^the largest rate was .* up to step 3 and is 0.0001 from there on$'
 cmp -s "$dir/six/model.safetensors" "$dir/slow/model.safetensors" && complain "$last: the rate changed nothing"
 
+# ---- layers that keep their values: --keep limits them, and --resume keeps as many as before
+none_kept() { ! grep -q kept "$dir/err" || complain "$last: $(grep kept "$dir/err")"; }
+run 0 "$tiny" "$dir/again" "${steps[@]}" --keep 0
+none_kept && same six again
+run 0 "$tiny" "$dir/again" "${steps[@]}" --keep 0 --force --stop-at 3
+run 0 "$tiny" "$dir/again" "${steps[@]}" --force --resume
+none_kept && same six again
+run 0 "$tiny" "$dir/again" "${steps[@]}" --force --stop-at 3
+err_has '^memory of a step: .*, kept '
+run 0 "$tiny" "$dir/again" "${steps[@]}" --force --resume --keep 0
+err_has '^layers keep 0 bytes now, and kept .* before the state was saved: the last bits may differ$'
+
 # ---- what cannot be written at the end is not lost
 "$program" tune "$tiny" "$dir/blocked" "${steps[@]}" --stop-at 5 -q >/dev/null 2>&1 && mkdir "$dir/blocked"
 refused 1 'is there already' "$tiny" "$dir/blocked" "${steps[@]}" --resume

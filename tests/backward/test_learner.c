@@ -5,6 +5,7 @@
 // (checkpoints); whole tensors are then compared.
 #include "backward.h"
 #include "device_handle.h"
+#include "learner_inside.h"
 #include "learner_memory.h"
 
 #include <math.h>
@@ -125,6 +126,12 @@ static bool is_tested(deltaic_device *device, bool fast) {
   return !fast || (f->rounds && f->rounds(device->backend));
 }
 
+static uint32_t layers_kept(const struct learner *l) {
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < l->model.spec.L; i++) n += l->is_kept[i];
+  return n;
+}
+
 static void compare_fast(const char *name, deltaic_device *device, bool fast) {
   if (!is_tested(device, fast)) return;
   struct reference r = open_reference(name);
@@ -138,7 +145,10 @@ static void compare_fast(const char *name, deltaic_device *device, bool fast) {
     assert_ok(learner_add(l, &batch, NULL, 1, &loss));
     assert_float_equal(loss.ce, loss_of(&r, "loss"), limits[fast].loss);
     compare(&r, l, limits[fast].whole, limits[fast].each);
-    assert_true((learner_memory(l).kept != 0) == (i != 0));
+    const uint32_t n = layers_kept(l), L = l->model.spec.L;
+    if (i == 1) assert_in_range(n, 1, L > 1 ? L - 1 : 1);
+    if (i != 1) assert_int_equal(n, i ? L : 0);
+    assert_true((learner_memory(l).kept != 0) == (n != 0));
   }
   learner_close(l);
   close_reference(&r);
@@ -186,6 +196,7 @@ static void distill(deltaic_device *device, bool fast) {
   assert_ok(learner_open(r.checkpoint, device->backend, 0, fast, all, NULL, &l));
   assert_ok(learner_open(r.teacher, device->backend, 0, fast, NULL, NULL, &teacher));
   const struct distillation d = {teacher, 1, 2};
+  learner_keep(l, UINT64_MAX);
   assert_ok(learner_add(l, &batch, &d, 1, &loss));
   assert_float_equal(loss.ce, loss_of(&r, "loss_ce"), limits[fast].loss);
   assert_float_equal(loss.kd, loss_of(&r, "loss_kd"), limits[fast].loss);
@@ -201,6 +212,68 @@ static void distillation_adds_its_gradient(deltaic_device *device) {
   distill(device, true);
 }
 
+// ---------------------------------------------------------------- kept layers
+
+// Measuring, a batch of another size and a smaller limit come between two batches.
+static void kept_layers_survive_what_comes_between(deltaic_device *device) {
+  struct reference r = open_reference("tiny_gated_deltanet");
+  const struct learner_batch batch = {r.tokens, r.rows, r.T, NULL}, less = {r.tokens, 1, r.T, NULL};
+  struct learner_loss loss;
+  struct learner *l;
+  assert_true(r.rows > 1);
+  assert_ok(learner_open(r.checkpoint, device->backend, 0, false, all, NULL, &l));
+  learner_keep(l, UINT64_MAX);
+  assert_ok(learner_add(l, &batch, NULL, 1, &loss));
+  const uint64_t kept = learner_memory(l).kept;
+  assert_ok(learner_measure(l, &less, NULL, &loss));
+  assert_int_equal(layers_kept(l), 0);
+  assert_ok(learner_add(l, &less, NULL, 1, &loss));
+  assert_int_equal(learner_memory(l).kept, kept); // the memory stays
+  assert_ok(learner_clear(l));
+  assert_ok(learner_add(l, &batch, NULL, 1, &loss));
+  assert_int_equal(layers_kept(l), l->model.spec.L);
+  compare(&r, l, limits[false].whole, limits[false].each);
+  learner_keep(l, kept - 1);
+  assert_int_equal(learner_memory(l).kept, 0);
+  assert_ok(learner_add(l, &batch, NULL, 1, &loss));
+  assert_int_equal(layers_kept(l), l->model.spec.L - 1);
+  learner_close(l);
+  close_reference(&r);
+}
+
+static int allocations_left;
+static const struct backend_functions *real;
+
+static deltaic_status create_few(struct backend *b, enum memory_kind kind, uint64_t bytes, const char *what,
+                                 struct buffer *out) {
+  if (!strcmp(what, "a layer's values") && !allocations_left--) return DELTAIC_OUT_OF_MEMORY;
+  return real->buffer_create(b, kind, bytes, what, out);
+}
+
+// The second layer's values find no memory: no layer is kept, and the gradients are right.
+static void without_memory_no_layer_is_kept(deltaic_device *device) {
+  struct reference r = open_reference("tiny_gated_deltanet");
+  const struct learner_batch batch = {r.tokens, r.rows, r.T, NULL};
+  struct learner_loss loss;
+  struct learner *l;
+  assert_ok(learner_open(r.checkpoint, device->backend, 0, false, all, NULL, &l));
+  assert_ok(learner_add(l, &batch, NULL, 1, &loss)); // now all other memory is there
+  assert_ok(learner_clear(l));
+  learner_keep(l, UINT64_MAX);
+  real = device->backend->functions;
+  struct backend_functions few = *real;
+  few.buffer_create = create_few;
+  device->backend->functions = &few;
+  allocations_left = 1;
+  assert_ok(learner_add(l, &batch, NULL, 1, &loss));
+  device->backend->functions = real;
+  assert_int_equal(layers_kept(l), 0);
+  assert_int_equal(learner_memory(l).kept, 0);
+  compare(&r, l, limits[false].whole, limits[false].each);
+  learner_close(l);
+  close_reference(&r);
+}
+
 // DELTAIC_TEST_FILTER: only the tests that match it.
 int main(void) {
   cmocka_set_test_filter(getenv("DELTAIC_TEST_FILTER"));
@@ -212,6 +285,7 @@ int main(void) {
       device_test(gradients_of_tiny_gated_delta_product), device_test(gradients_of_tiny_hh_delta_static),
       device_test(gradients_of_tiny_hh_gated_static),     device_test(gradients_of_tiny_hh_gated_dynamic),
       device_test(gradients_of_trained_models),           device_test(distillation_adds_its_gradient),
+      device_test(kept_layers_survive_what_comes_between), device_test(without_memory_no_layer_is_kept),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
