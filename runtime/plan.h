@@ -95,11 +95,11 @@ struct plan {
   uint64_t submit_operations; // work per submission; limits the delay of a cancel and the time that watchdogs see
   uint32_t silent_seconds;    // a device that does not respond for this time counts as lost
   int memory_device;          // memory type for weights, state, scratch
-  int memory_unmapped;        // the same without the host's sight, for what it can map no more of; or memory_device
+  int memory_unmapped;        // device local and not mapped, where no more of memory_device can be; or memory_device
   int memory_shared;          // host visible and coherent, device local if such a type exists: control memory
   int memory_staging;         // host visible, coherent: uploads
   int memory_readback;        // host visible, cached if such a type exists
-  bool device_mapped;         // memory_device is host visible and coherent, so there is no staging
+  bool device_mapped;         // memory_device is host visible and coherent, and needs no staging
   bool background;            // the queue yields to others; the caller's choice, not plan_make's
   struct timed_choices timed; // zeros from plan_make()
 };
