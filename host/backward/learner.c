@@ -138,10 +138,6 @@ uint64_t learner_fingerprint(const struct learner *l) {
 }
 
 uint32_t learner_vocabulary(const struct learner *l) { return l->model.spec.V; }
-void learner_keep(struct learner *l, uint64_t bytes) {
-  if (bytes < l->kept_bytes) learner_kept_free(l);
-  l->keep_bytes = bytes;
-}
 bool learner_is_fast(const struct learner *l) { return l->fast; }
 
 // ---------------------------------------------------------------- running a list

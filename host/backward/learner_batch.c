@@ -15,6 +15,11 @@ void learner_kept_free(struct learner *l) {
   l->kept_bytes = 0;
 }
 
+void learner_keep(struct learner *l, uint64_t bytes) {
+  if (bytes < l->kept_bytes) learner_kept_free(l);
+  l->keep_bytes = bytes;
+}
+
 deltaic_status learner_kept_room(struct learner *l, uint32_t i, uint64_t bytes, struct buffer **out) {
   struct buffer *b = &l->kept[i];
   *out = NULL;

@@ -33,7 +33,7 @@ static bool holds_all(struct checkpoint *c) {
 }
 
 deltaic_status fingerprint_begin(struct fingerprint *f, struct checkpoint *checkpoint, uint32_t threads) {
-  enum { SHARE = 4, STACK_BYTES = 256 << 10 };
+  enum { SHARE = 4, STACK_BYTES = 1 << 20 };
   f->checkpoint = checkpoint;
   const deltaic_status status = pool_create((threads + SHARE - 1) / SHARE, &f->pool);
   f->runs = !status && holds_all(checkpoint) && !platform_thread(&f->thread, STACK_BYTES, hash_all, f);
