@@ -34,16 +34,22 @@ bool call_take(struct call *call, size_t bytes, struct problem *p) {
   return !p->status;
 }
 
+// All texts of a call continue the same state, so it is fetched once.
 void call_fetch_states(struct call *call) {
+  struct blob *state = NULL;
+  bool asked = false;
   for (size_t i = 0; i < call->task_count; ++i) {
     struct task *t = &call->tasks[i];
     if (!t->in_slot || t->state) continue;
+    if (!asked) state = store_get_state(call->server->store, t->base_key, t->base_count);
+    asked = true;
     t->in_slot = false;
-    t->state = store_get_state(call->server->store, t->base_key, t->base_count);
-    if (!t->state) continue;
+    if (!state) continue;
+    t->state = blob_hold(state);
     t->cached = t->base_count;
     call_add_cached(t);
   }
+  blob_drop(state);
 }
 
 // The usage figures count a prompt once, whatever its choices.

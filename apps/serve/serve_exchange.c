@@ -3,6 +3,7 @@
 #include "serve_http.h"
 #include "serve_route.h"
 
+#include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -201,6 +202,7 @@ static void prepare(struct exchange *x) {
   if (admission == ADMIT_MISSED) {
     call_fetch_states(call);
     admission = batch_submit(server->batch, call, &x->retry);
+    assert(admission != ADMIT_MISSED); // no text waits for a slot's state any more
   }
   switch (admission) {
   case ADMIT_QUEUED:

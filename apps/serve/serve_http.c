@@ -16,11 +16,7 @@ enum { HEADER_BYTES = 32 << 10, SPARE_CONNECTIONS = 32, OTHER_FILES = 64, THREAD
 // The kernel closes a connection whose client takes nothing for so long. Otherwise only a full buffer of the kernel's
 // would tell that a client has stopped reading: megabytes of a stream later.
 static void bound_stall(int socket, unsigned milliseconds) {
-#ifdef TCP_USER_TIMEOUT
   setsockopt(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &milliseconds, sizeof milliseconds);
-#else
-  (void)socket, (void)milliseconds;
-#endif
 }
 
 static void visit(void *user, struct MHD_Connection *connection, void **context,

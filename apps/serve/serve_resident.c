@@ -43,7 +43,7 @@ bool batch_has_state(struct batch *b, const char *key) {
 bool resident_missed(struct batch *b, const struct call *call) {
   for (size_t i = 0; i < call->task_count; ++i) {
     const struct task *t = &call->tasks[i];
-    if (t->in_slot && !t->state && !find(b, t->base_key)) return true;
+    if (t->in_slot && !t->state) return !find(b, t->base_key); // the others continue the same one
   }
   return false;
 }

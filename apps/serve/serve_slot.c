@@ -74,11 +74,12 @@ static void vacate(struct batch *b, uint32_t slot) {
 }
 
 // Keeps the state behind the question, which the text changes from now on. Saving takes long, so a copy waits in a free
-// slot until the text ends. If no slot is free, the state is saved now.
+// slot until the text ends. If no slot is free, or another text waits for
+// the state in it, the state is saved now.
 static void mark(struct batch *b, struct task *t) {
   const uint32_t slot = (uint32_t)t->slot, aside = slot_free(b, NULL);
-  if (aside < b->slots && !b->residents[aside].holder) {
-    vacate(b, aside);
+  if (aside < b->slots && !b->residents[aside].holder && !resident_wanted(b, aside)) {
+    resident_set(b, aside, (struct resident){0});
     if (!deltaic_sequence_copy(b->session, aside, slot)) {
       resident_set(b, aside, (struct resident){.holder = t});
       t->aside = (int)aside;

@@ -117,7 +117,7 @@ static bool with_wire(struct redis_store *s, bool (*work)(const struct values *v
       wire_give(s, values.wire);
       return true;
     }
-    close_idle(s); // they are as old as this one
+    if (!again) close_idle(s); // they are as old as this one
     last = again || platform_clock_ns() >= until;
     if (last) store_failed(s, wire_error(values.wire));
     wire_close(values.wire);

@@ -56,7 +56,8 @@ def memory():
 
 def stalled():
     """A client that stops reading in the middle of a stream is dropped after --timeout, and nobody else waits."""
-    s = Server(program, novelist, "--slots", "2", "--timeout", "2", "--tokens", "1000000")
+    s = Server(program, novelist, "--slots", "2", "--timeout", "2", "--tokens", "1000000",
+               "--reproducible")  # the stream is slow: the kernel's buffer takes half a minute to fill
     alone = s.complete("The old house", max_tokens=40, **greedy)
     data = json.dumps(dict(prompt="The", max_tokens=1000000, ignore_eos=True, stream=True)).encode()
     with socket.socket() as c:
@@ -68,7 +69,7 @@ def stalled():
         begun, beside = time.time(), []
         while s.metric("slots_busy") and time.time() - begun < 60:
             beside.append(s.complete("The old house", max_tokens=40, **greedy)["text"])
-        check(time.time() - begun < 40, f"the client holds its slot for {time.time() - begun:.1f} s")
+        check(time.time() - begun < 15, f"the client holds its slot for {time.time() - begun:.1f} s")
         check(len(beside) > 1 and set(beside) == {alone["text"]}, f"the texts of another client: {beside}")
     s.wait_metric("requests_cancelled_total", 1)
     s.wait_metric("connections", 1)

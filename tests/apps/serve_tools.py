@@ -1,4 +1,4 @@
-"""serve_tools.py: starts and stops `deltaic serve`, and asks it. Used by serve.py."""
+"""serve_tools.py: starts and stops `deltaic serve`, and asks it. For the tests serve*.py."""
 import atexit, http.client, json, os, re, signal, socket, struct, subprocess, sys, threading, time
 
 failures, checks = [], 0

@@ -23,6 +23,7 @@ def answers(s):
     turns += [s.complete([70, 80], previous_response_id=key, **ask) for key in ("copy", fork)]
     check(all(turn["text"] == turns[0]["text"] for turn in turns), "turns from one state have other texts")
     check(s.metric("states_loaded_total") >= 2, "no state was loaded")
+    check(s.metric("states_resident_total") >= 1, "no turn found its state in a slot")
     return texts + turns
 
 
@@ -30,7 +31,7 @@ with tempfile.TemporaryDirectory() as folder:
     results = []
     for device in ("cpu", "lavapipe"):
         launcher = os.environ.get("DELTAIC_LAUNCHER") if device != "cpu" else None
-        env = {"BARE": "1", "XDG_CACHE_HOME": folder}
+        env = {"BARE": "1", "MESA": "mesa26", "XDG_CACHE_HOME": folder}
         s = Server(program, model, "--slots", "3", "--precision", "float32", device=device, launcher=launcher, env=env)
         results.append(answers(s))
         s.end()

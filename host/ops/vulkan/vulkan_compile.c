@@ -57,7 +57,7 @@ static deltaic_status compile_all(struct device *device, struct kernel_choices *
   if (status) return status;
   atomic_init(&c.cancelled, false);
   if (choices->count) qsort(choices->of, choices->count, sizeof *choices->of, by_size);
-  if (choices->count) compile(&c, 0, 0); // the owner is asked at least once
+  if (choices->count) compile(&c, choices->count - 1, 0); // the owner is asked at least once
   pool_run(pool, choices->count, compile, &c);
   pool_free(pool);
   return atomic_load(&c.cancelled) ? DELTAIC_CANCELLED : DELTAIC_OK; // kernel_get() has set the message
