@@ -45,7 +45,7 @@ void print_wrapped(const char *text, int indent, int *column) {
 
 static void default_text(const struct option *option, char *text, size_t capacity) {
   *text = 0;
-  if (option->kind == OPTION_COUNT && *(uint32_t *)option->target)
+  if (option->kind == OPTION_COUNT && *(uint32_t *)option->target && *(uint32_t *)option->target != UINT32_MAX)
     snprintf(text, capacity, " (default %u)", *(uint32_t *)option->target);
   if (option->kind == OPTION_NUMBER && *(float *)option->target > 0)
     snprintf(text, capacity, " (default %g)", *(float *)option->target);

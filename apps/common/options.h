@@ -35,7 +35,7 @@ struct option {
   char letter;        // 'n' for -n; 0: none
   const char *name;   // "tokens" for --tokens, or the text of a heading
   const char *value;  // name of the value in the help: "N"
-  const char *help;   // the initial value of `target` is appended as the default unless it is zero
+  const char *help;   // the initial value of `target` is appended as the default, except 0 and UINT32_MAX
   void *target;       // has the type of the kind; holds the default
   double least, most; // limits of counts and numbers; both 0: the limits of the type
 };

@@ -24,9 +24,9 @@ static const struct usage usage = {
         "itself, with the model's end token.\n\n"
         "The rate rises over --warm-up steps and then falls to a tenth along a cosine. OUT appears only when "
         "everything is done. After Ctrl-C, --stop-at or a failure, the state of the training is in "
-        "OUT.state (or --state). The same command with --resume goes on, and gives the same bits as a run without a "
-        "pause. Only --rate may differ: a smaller one may help from a state of --save-every before a loss that is not "
-        "finite.\n\n"
+        "OUT.state (or --state). The same command with --resume continues. On the same device it gives the same bits "
+        "as an uninterrupted run if it keeps the same layers (--keep). Options that change the result must stay the "
+        "same, except --rate, --keep and --device: a smaller --rate may avoid a loss that is not finite.\n\n"
         "Tasks: group: at each element of a word, the product so far, as 'deltaic eval --task group' asks; recall: "
         "after --pairs of a key and a value, the values of keys that come again, as --task mqar asks.",
     .examples =
@@ -53,7 +53,7 @@ static int check_contrary(const struct tune_request *r, const struct arguments *
   if (!r->teacher && option_given(a, "weight")) return complain(EXIT_USAGE, "--weight goes with --teacher");
   if (!r->teacher && option_given(a, "temperature")) return complain(EXIT_USAGE, "--temperature goes with --teacher");
   if (option_given(a, "steps") && option_given(a, "epochs"))
-    return complain(EXIT_USAGE, "--steps and --epochs say the same: give one");
+    return complain(EXIT_USAGE, "give --steps or --epochs, not both");
   return EXIT_OK;
 }
 
@@ -70,15 +70,15 @@ static int check_zeros(const struct tune_request *r) {
 }
 
 static int check_request(const struct tune_request *r) {
-  if (!r->task && !r->texts.count) return complain(EXIT_USAGE, "nothing to train on: --text FILE");
+  if (!r->task && !r->texts.count) return complain(EXIT_USAGE, "give --text FILE");
   if (r->task && strcmp(r->task, "group") && strcmp(r->task, "recall"))
     return complain(EXIT_USAGE, "--task takes group or recall, not \"%s\"", r->task);
-  if (r->task && !r->steps) return complain(EXIT_USAGE, "--task has no end: give --steps");
+  if (r->task && !r->steps) return complain(EXIT_USAGE, "--task needs --steps");
   if (r->config && !r->task && !r->tokenizer)
     return complain(EXIT_USAGE, "texts need --tokenizer, a folder with tokenizer.json");
   if (strcmp(r->schedule, "cosine") && strcmp(r->schedule, "constant"))
     return complain(EXIT_USAGE, "--schedule takes cosine or constant, not \"%s\"", r->schedule);
-  if (!r->out && !r->adapter_out) return complain(EXIT_USAGE, "where to? OUT, or --adapter-out DIR");
+  if (!r->out && !r->adapter_out) return complain(EXIT_USAGE, "give OUT or --adapter-out DIR");
   if (r->out && r->adapter_out && !strcmp(r->out, r->adapter_out))
     return complain(EXIT_USAGE, "OUT and --adapter-out are the same folder");
   return check_zeros(r);
@@ -165,7 +165,7 @@ static int resume(struct tune_work *w, deltaic_tune_options o) {
     code = create(w, o);
   }
   if (!code && w->kept != w->planned.kept && !w->r->quiet)
-    fprintf(stderr, "layers keep %s now, and kept %s before the state was saved: the last bits may differ\n",
+    fprintf(stderr, "kept layers: %s now, %s before the state was saved; the last bits of the result may differ\n",
             text_bytes(w->planned.kept).text, text_bytes(w->kept).text);
   return code;
 }
@@ -239,14 +239,12 @@ static int tune(struct tune_request *r) {
   return code;
 }
 
-enum { MOST_KEPT = 1 << 24 };
-
 int command_tune(int argc, char **argv) {
   struct tune_request r = {.engine = {.device = "best", .rule = "auto", .precision = "fast"},
                            .window = 512,
                            .batch = 2,
                            .accumulate = 1,
-                           .keep_mib = MOST_KEPT,
+                           .keep_mib = UINT32_MAX,
                            .epochs = 1,
                            .rate = 1e-3f,
                            .schedule = "cosine",
@@ -277,10 +275,10 @@ int command_tune(int argc, char **argv) {
       COUNT('b', "batch", "N", &r.batch, 1, 1 << 16, "windows computed together"),
       COUNT(0, "accumulate", "N", &r.accumulate, 1, 1 << 16, "batches of a step"),
       NUMBER(0, "rate", "X", &r.rate, 1, "the largest learning rate"),
-      COUNT(0, "warm-up", "N", &r.warm_up, 0, 0, "steps until then; 0: a twentieth"),
-      TEXT(0, "schedule", "NAME", &r.schedule, "of the rate afterwards: cosine, to a tenth, or constant"),
+      COUNT(0, "warm-up", "N", &r.warm_up, 0, 0, "steps over which the rate rises; 0: a twentieth of all"),
+      TEXT(0, "schedule", "NAME", &r.schedule, "rate after the warm-up: cosine (falls to a tenth) or constant"),
       NUMBER(0, "clip", "X", &r.clip, 1e9, "largest norm of a gradient"),
-      NUMBER(0, "decay", "X", &r.decay, 1000, "of the weights, times the rate"),
+      NUMBER(0, "decay", "X", &r.decay, 1000, "weight decay, multiplied by the rate"),
       NUMBER(0, "beta1", "X", &r.beta1, 1, "of AdamW"),
       NUMBER(0, "beta2", "X", &r.beta2, 1, "of AdamW"),
       COUNT64(0, "seed", "N", &r.seed, "of adapters, of the windows' order, and of a new model"),
@@ -292,7 +290,7 @@ int command_tune(int argc, char **argv) {
       FLAG(0, "everything", &r.everything, "all weights themselves, without adapters"),
       HEADING("teacher"),
       TEXT(0, "teacher", "DIR", &r.teacher, "a model whose predictions are learned too"),
-      NUMBER(0, "weight", "X", &r.weight, 1e6, "of its part of the loss"),
+      NUMBER(0, "weight", "X", &r.weight, 1e6, "weight of the teacher's part of the loss"),
       NUMBER(0, "temperature", "X", &r.temperature, 1e6, "of both models' predictions in it"),
       HEADING("from nothing"),
       TEXT(0, "from-config", "FILE", &r.config, "train a new model of this config.json"),
@@ -304,7 +302,7 @@ int command_tune(int argc, char **argv) {
       COUNT(0, "values", "N", &r.values, 1, 1 << 20, "of --task recall: different values"),
       HEADING("output"),
       TEXT(0, "adapter-out", "DIR", &r.adapter_out, "write the adapters in PEFT's format"),
-      FLAG(0, "force", &r.force, "replace a checkpoint that is at OUT, and a state"),
+      FLAG(0, "force", &r.force, "replace existing output: OUT, --adapter-out and the state"),
       TEXT(0, "state", "FILE", &r.state, "where the state of the training is kept; without it, OUT.state"),
       FLAG(0, "resume", &r.resume, "go on from the state"),
       COUNT(0, "save-every", "N", &r.save_every, 0, 0, "save the state after every N steps; 0: only when stopped"),
@@ -316,8 +314,9 @@ int command_tune(int argc, char **argv) {
       TEXT('d', "device", "WHICH", &r.engine.device,
            "best, cpu, or a number, a part of a name or a UUID from 'deltaic devices'"),
       COUNT('t', "threads", "N", &r.engine.threads, 0, 1024, "threads of the CPU; 0: all cores"),
-      COUNT(0, "keep", "MIB", &r.keep_mib, 0, MOST_KEPT,
-            "most memory for values of layers, which then are not computed twice; 0: none"),
+      COUNT(0, "keep", "MIB", &r.keep_mib, 0, 0,
+            "most memory for keeping layers' values from the forward pass, so that they are not recomputed; 0: none; "
+            "default: as much as fits"),
       TEXT(0, "precision", "WHICH", &r.engine.precision,
            "arithmetic: float32, or fast (rounds operands of products to 16 bits where the device has matrix units)"),
       TEXT(0, "cache-dir", "DIR", &r.engine.cache_dir,

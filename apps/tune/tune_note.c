@@ -34,7 +34,7 @@ char *tune_note(const struct tune_work *w) {
   return text;
 }
 
-// A run may go on with another rate, for a loss that is not finite asks for it.
+// A resumed run may use another rate, for example after a loss that is not finite.
 static void compare_rates(const struct tune_work *w, double before) {
   const double now = (double)w->r->rate;
   if (now == before || w->r->quiet) return;

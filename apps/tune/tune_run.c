@@ -28,7 +28,7 @@ int tune_keep(struct tune_work *w, deltaic_status status) {
   char error[1024];
   snprintf(error, sizeof error, "%s", deltaic_last_error());
   deltaic_tune_get_info(w->tune, &info);
-  // The numbers that gave a loss that is not finite give it at any rate; before them a smaller rate may help.
+  // Weights that gave a non-finite loss give it again at any rate, so an earlier state is kept.
   const bool earlier = status == DELTAIC_INVALID_ARGUMENT && w->done < w->steps && w->has_state;
   if (!earlier && info.steps == w->done) (void)save_state(w); // the first error is reported
   if (!w->has_state) return complain(code, "%s", error);
@@ -113,7 +113,7 @@ static void report(const struct tune_work *w, double rate) {
 
 // ---------------------------------------------------------------- steps
 
-// A full disk may have room again before the next state. The steps are worth more than a copy of them.
+// Training continues if a save fails; the disk may have room at the next save.
 static void save_on_the_way(struct tune_work *w) {
   if (!save_state(w)) return;
   progress_clear();

@@ -68,7 +68,11 @@ none_kept && same six again
 run 0 "$tiny" "$dir/again" "${steps[@]}" --force --stop-at 3
 err_has '^memory of a step: .*, kept '
 run 0 "$tiny" "$dir/again" "${steps[@]}" --force --resume --keep 0
-err_has '^layers keep 0 bytes now, and kept .* before the state was saved: the last bits may differ$'
+err_has '^kept layers: 0 bytes now, .* before the state was saved; the last bits of the result may differ$'
+
+run 0 --help
+out_has '--keep MIB' && out_has 'default: as much as fits$'
+grep -A3 -- '--keep MIB' "$dir/out" | grep -q '(default' && complain "$last: a number that means no limit"
 
 # ---- what cannot be written at the end is not lost
 "$program" tune "$tiny" "$dir/blocked" "${steps[@]}" --stop-at 5 -q >/dev/null 2>&1 && mkdir "$dir/blocked"
@@ -205,10 +209,10 @@ always=(tune -d cpu)
 echo '{"body": "a"}' >"$dir/other.jsonl"
 echo '{' >"$dir/broken.jsonl"
 nothing_new 2 'give CHECKPOINT and OUT' --text "$text"
-nothing_new 2 'nothing to train on' "$tiny" "$dir/new"
-nothing_new 2 'where to' "$tiny" --text "$text"
+nothing_new 2 'give --text FILE' "$tiny" "$dir/new"
+nothing_new 2 'give OUT or --adapter-out DIR' "$tiny" --text "$text"
 nothing_new 2 'everything has no adapters: it takes no --lora' "$tiny" "$dir/new" --text "$text" --everything --lora 4
-nothing_new 2 'steps and --epochs say the same' "$tiny" "$dir/new" --text "$text" --steps 3 --epochs 2
+nothing_new 2 'give --steps or --epochs, not both' "$tiny" "$dir/new" --text "$text" --steps 3 --epochs 2
 nothing_new 2 'schedule takes cosine or constant' "$tiny" "$dir/new" --text "$text" --schedule linear
 nothing_new 2 'weight must be above 0' "$tiny" "$dir/new" --text "$text" --teacher "$tiny" --weight 0
 nothing_new 2 'temperature must be above 0' "$tiny" "$dir/new" --text "$text" --teacher "$tiny" --temperature 0
@@ -216,7 +220,7 @@ nothing_new 2 'clip must be above 0' "$tiny" "$dir/new" --text "$text" --clip 0
 nothing_new 2 'beta1 must be above 0' "$tiny" "$dir/new" --text "$text" --beta1 0
 nothing_new 2 'temperature goes with --teacher' "$tiny" "$dir/new" --text "$text" --temperature 3
 nothing_new 2 'task goes with --from-config' "$tiny" "$dir/new" --task group --steps 3
-nothing_new 2 'task has no end' --from-config "$dir/s3.json" "$dir/new" --task group
+nothing_new 2 'task needs --steps' --from-config "$dir/s3.json" "$dir/new" --task group
 nothing_new 2 'there is no group "S9"' --from-config "$dir/s3.json" "$dir/new" --task group --group S9 --steps 3
 nothing_new 2 'texts need --tokenizer' --from-config "$dir/s3.json" "$dir/new" --text "$text"
 nothing_new 1 'vocab_size is 7, and the task has 25 tokens' --from-config "$dir/s3.json" "$dir/new" --task group --group S4 --steps 3
