@@ -84,11 +84,11 @@ typedef struct deltaic_tune_memory {
   uint64_t total;
 } deltaic_tune_memory;
 /* What steps and measurements with batches of rows texts of length tokens (and the one that follows) will need. It
- * allocates nothing on the device. Layers are kept within keep_bytes, as far as all together takes nine tenths of a
- * graphics card's free memory, or half of the host's. Give memory->kept to deltaic_tune_create() as keep_bytes.
- * OUT_OF_MEMORY: the device has less free memory than a training without kept layers takes; *memory is filled, and the
- * message says what would fit; or the batch is too large for one buffer: *memory is then what comes before it, and the
- * message says the same. */
+ * allocates nothing on the device. Layers are kept within keep_bytes, and only while the total stays within nine tenths
+ * of the free memory of a discrete GPU, or half of it on other devices. Give memory->kept to deltaic_tune_create() as
+ * keep_bytes. OUT_OF_MEMORY: the device has less free memory than a training without kept layers takes; *memory is
+ * filled, and the message says what would fit; or the batch is too large for one buffer: *memory is then what comes
+ * before it, and the message says the same. */
 DELTAIC_PRUNE_API deltaic_status deltaic_tune_plan(const char *path, const deltaic_tune_options *options, uint32_t rows,
                                                    uint32_t length, deltaic_tune_memory *memory);
 /* What it has so far: after the first step and the first measurement, all of it. */

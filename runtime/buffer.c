@@ -99,8 +99,8 @@ deltaic_status buffer_create(struct device *device, enum memory_kind kind, uint6
                 (unsigned long long)bytes, what, device->caps.name, (unsigned long long)device->plan.block_bytes);
   struct buffer buffer = {.bytes = bytes, .kind = kind};
   const struct plan *plan = &device->plan;
-  // Where the window through which the host sees the device's memory is full, main memory does for what is shared. The
-  // window may be smaller than the heap: an H200's ended before 80 of 140 GiB.
+  // The part of device memory that the host can map may be smaller than the heap (below 80 of 140 GiB on an H200). When
+  // it is full, shared buffers use host memory and other buffers use unmapped device memory.
   const int type = kind_type(plan, kind),
             other = kind == MEMORY_SHARED ? plan->memory_staging : plan->memory_unmapped;
   status = memory_create(device, type, bytes, what, &buffer.vk, &buffer.memory, &buffer.mapped);

@@ -95,7 +95,8 @@ struct plan {
   uint64_t submit_operations; // work per submission; limits the delay of a cancel and the time that watchdogs see
   uint32_t silent_seconds;    // a device that does not respond for this time counts as lost
   int memory_device;          // memory type for weights, state, scratch
-  int memory_unmapped;        // device local and not mapped, where no more of memory_device can be; or memory_device
+  int memory_unmapped;        // device local but not host visible, used when memory_device is full; memory_device if
+                              // there is no such type
   int memory_shared;          // host visible and coherent, device local if such a type exists: control memory
   int memory_staging;         // host visible, coherent: uploads
   int memory_readback;        // host visible, cached if such a type exists

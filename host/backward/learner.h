@@ -23,8 +23,9 @@ void learner_close(struct learner *l); // accepts NULL
 struct checkpoint *learner_checkpoint(const struct learner *l);
 uint64_t learner_fingerprint(const struct learner *l); // of the checkpoint's tensors and config
 uint32_t learner_vocabulary(const struct learner *l);
-// From the next batch on, the values of the first layers are kept for the backward pass, in so many bytes at most; the
-// other layers are computed again. At first no layer's are. Which ones are may change the last bits of a gradient.
+// From the next batch on, the forward pass keeps the values of each layer, in order, that still fits within `bytes`.
+// The backward pass recomputes the other layers. By default no layer is kept. The choice may change the last bits of
+// gradients.
 void learner_keep(struct learner *l, uint64_t bytes);
 bool learner_is_fast(const struct learner *l); // whether it rounds to f16
 

@@ -7,7 +7,7 @@
 enum learner_pass {
   PASS_FORWARD, // makes the stream behind the layer
   PASS_KEEP,    // the same, with values that a walk reads later
-  PASS_WALK,    // makes the values, unless they are there, and is walked
+  PASS_WALK,    // computes the values unless they were kept, then walks the list in reverse
 };
 
 struct learner {

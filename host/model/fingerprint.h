@@ -1,5 +1,5 @@
-// fingerprint.h: the hash of every tensor's name, shape and data. Tensors that files hold are hashed by threads of their
-// own while the weights are uploaded; tensors of a caller's source whenever they are loaded.
+// fingerprint.h: a hash of every tensor's name, shape and data. If files hold all tensors, separate threads hash them
+// during the upload. A tensor from a caller's source is hashed when it is first loaded.
 #ifndef FINGERPRINT_H
 #define FINGERPRINT_H
 #include "checkpoint.h"

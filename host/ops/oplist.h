@@ -36,8 +36,8 @@ struct recorder;
 struct oplist {
   // Settings of the call, set by oplist_begin() or after it.
   enum matrices matrices; // NONE: f32 throughout; long sums are added up in pieces, for less rounding error
-  enum delta_form form;   // form of the delta rule and of Mamba-2; AUTO: the device's plan decides; F32: the same, but
-                          // the delta rule takes no cooperative matrices
+  enum delta_form form;   // form of the delta rule and of Mamba-2; AUTO: the device's plan decides; F32: delta rule: as
+                          // AUTO, but without cooperative matrices; no list with Mamba-2 uses it
   uint32_t longest;       // tokens of the longest sequence; 0: unknown
   bool plain;             // no operations are joined (for tests)
   bool keep;              // every value is f32 and keeps its memory until the list is cleared: for a walk in reverse

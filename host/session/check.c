@@ -226,8 +226,8 @@ static void set_list(struct check *k, uint32_t list) {
   k->made = false;
 }
 
-// The number of lists whose kernels are compiled together: all, since many cores compile them in much less time than
-// one does. On software, where much of the compiling comes later, a check that ends early leaves other lists alone.
+// How many lists are compiled together. On a GPU: all, since many cores compile faster than one. On software: few,
+// because compilation there is partly deferred and a check may end early.
 static uint32_t together(const struct backend *b) { return measure_software(b) ? 8 : lists_of(b); }
 
 static void record_lists(struct recorder *c, void *context) {

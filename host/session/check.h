@@ -34,9 +34,9 @@ struct check {
   uint32_t next, end; // the lists whose kernels are compiled
   bool compiles;      // lists are recorded for their kernels alone, without inputs
   uint64_t begin, at; // of the memory
-  char *inputs;       // the numbers of check_numbers(), as at `begin` of the CPU's memory
-  bool made;          // the present case's are there
-  struct pool *pool;  // encodes them
+  char *inputs;       // inputs of check_numbers(), with the layout of the memory from `begin`
+  bool made;          // `inputs` holds the current case's numbers
+  struct pool *pool;  // threads that encode `inputs`
   uint32_t random;
   struct tensor out[CHECK_OUTPUTS]; // what is compared
   uint32_t outs;

@@ -179,8 +179,9 @@ static struct timed_choices time_all(struct timing_run *t) {
   return timed_choose(&t->times);
 }
 
-// Lists what will be timed, to be compiled on all cores. Otherwise the device idles while each kernel is compiled, and
-// is warmed up for as long again. Where products turn out slower on matrices, mixers have f32 around them.
+// Collects all kernels to be timed, so that all cores compile them first. Otherwise the device idles during each
+// compilation and must be warmed up again. Mixers are collected twice: their inputs are f32 if products turn out slower
+// on matrices.
 static void collect_all(struct recorder *c, void *context) {
   struct timing_run *t = context;
   t->device.collects = c;

@@ -1,4 +1,5 @@
-// llvm_passes.c: loaded into a test beside lavapipe, makes what lavapipe hands to LLVM shorter.
+// llvm_passes.c: preloaded into tests on lavapipe. It replaces LLVMRunPasses() to run three cheap passes instead of
+// mem2reg.
 //
 // With GALLIVM_PERF=nopt lavapipe asks for one pass over a kernel, mem2reg. LLVM then spends most of its time on
 // instruction selection, block by block. Three cheap passes leave it fewer and shorter blocks.

@@ -49,7 +49,7 @@ static int by_size(const void *a, const void *b) {
   return (x < y) - (x > y);
 }
 
-// The longest modules first: they take longest, and no core is to begin one when the others have ended.
+// Largest modules first: they take longest to compile, and a late start would leave one core working alone.
 static deltaic_status compile_all(struct device *device, struct kernel_choices *choices) {
   struct compiling c = {.device = device, .of = choices->of};
   struct pool *pool;
