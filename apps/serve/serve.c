@@ -195,7 +195,8 @@ int command_serve(int argc, char **argv) {
             "host memory for requests that are not answered yet; one gets a quarter, else 400; more than all: 429"),
       COUNT(
           0, "timeout", "SECONDS", &o->timeout, 1, 86400,
-          "the longest time to send a request, to receive an answer that is complete, or to take nothing of a stream"),
+          "the longest time to send a request, to receive an answer once it is complete, or to go without reading from "
+          "a stream"),
       COUNT(0, "drain", "SECONDS", &o->drain, 0, 86400, "how long running texts may continue after Ctrl-C or SIGTERM"),
       ENGINE_OPTIONS(&o->engine),
       OPTIONS_END,

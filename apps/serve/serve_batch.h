@@ -8,10 +8,10 @@ struct batch;
 int batch_start(struct server *server, struct batch **out);
 enum admission { ADMIT_QUEUED, ADMIT_FULL, ADMIT_MISSED, ADMIT_ENDING };
 // Queues all texts of a call, or none of them. ADMIT_FULL: the queue has no room for all; *retry is an estimate of the
-// seconds until it has. ADMIT_MISSED: a state that batch_has_state() promised has left its slot meanwhile; the states
-// are to be fetched. ADMIT_ENDING: the server is shutting down.
+// seconds until it has. ADMIT_MISSED: a state that batch_has_state() found has since left its slot; call
+// call_fetch_states() and submit again. ADMIT_ENDING: the server is shutting down.
 enum admission batch_submit(struct batch *batch, struct call *call, uint32_t *retry);
-// Whether a free slot has the state of this key. Texts that are queued soon continue it there, or from a copy.
+// Whether a free slot has the state of this key. Marks it as just used, so that other texts take other slots first.
 bool batch_has_state(struct batch *batch, const char *key);
 bool client_left(int socket); // or shut down its sending side
 // Begins to shut down. Running texts may continue for so many seconds; then they are cut. All of them are kept.

@@ -81,7 +81,8 @@ static void work_later(struct exchange *x, void (*run)(void *, bool)) {
   workers_add(x->http->workers, &x->job);
 }
 
-// The time before a worker was free counts: else texts that end together would wait for a slow store in turn.
+// Time spent waiting for a worker counts. Otherwise texts that end together would each wait for a slow store, one after
+// another.
 static void settle(void *user, bool ending) {
   enum { TURN_MS = 1000, STATE_MS = 100 };
   struct exchange *x = user;

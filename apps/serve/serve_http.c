@@ -13,8 +13,8 @@
 
 enum { HEADER_BYTES = 32 << 10, SPARE_CONNECTIONS = 32, OTHER_FILES = 64, THREADS = 4 };
 
-// The kernel closes a connection whose client takes nothing for so long. Otherwise only a full buffer of the kernel's
-// would tell that a client has stopped reading: megabytes of a stream later.
+// The kernel closes a connection whose client reads nothing for this time. Otherwise the server would notice only when
+// the kernel's send buffer is full, after megabytes.
 static void bound_stall(int socket, unsigned milliseconds) {
   setsockopt(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &milliseconds, sizeof milliseconds);
 }

@@ -1,5 +1,5 @@
-// serve_resident: states that stay in slots which are free. The batch thread alone changes them; what other threads
-// look at is under the batch's lock.
+// serve_resident: states in free slots. Only the batch thread changes them, except `used`. The batch's lock protects
+// all access from other threads.
 #include "serve_slots.h"
 
 #include <string.h>
@@ -35,7 +35,7 @@ static struct resident *find(struct batch *b, const char *key) {
 bool batch_has_state(struct batch *b, const char *key) {
   pthread_mutex_lock(&b->lock);
   struct resident *r = find(b, key);
-  if (r) r->used = ++b->stayed; // other texts take other slots first
+  if (r) r->used = ++b->stayed;
   pthread_mutex_unlock(&b->lock);
   return r;
 }

@@ -74,8 +74,8 @@ static void vacate(struct batch *b, uint32_t slot) {
 }
 
 // Keeps the state behind the question, which the text changes from now on. Saving takes long, so a copy waits in a free
-// slot until the text ends. If no slot is free, or another text waits for
-// the state in it, the state is saved now.
+// slot until the text ends. If no slot is free, or another text needs the state in the free slot, the state is saved
+// now.
 static void mark(struct batch *b, struct task *t) {
   const uint32_t slot = (uint32_t)t->slot, aside = slot_free(b, NULL);
   if (aside < b->slots && !b->residents[aside].holder && !resident_wanted(b, aside)) {
@@ -89,8 +89,8 @@ static void mark(struct batch *b, struct task *t) {
   t->marked = keep(b, t, slot, true, false);
 }
 
-// Gives the slot the state that the text continues. there: it has it. Returns how many tokens the state has read; 0:
-// there is none.
+// Gives the slot the state that the text continues. there: the slot already has it. Returns the number of tokens that
+// the state has read; 0: no state.
 static size_t load(struct batch *b, uint32_t slot, struct task *t, bool there) {
   struct metrics *m = &b->server->metrics;
   const size_t tokens = there ? t->base_count : t->cached;

@@ -41,12 +41,12 @@ struct batch {
   size_t queued, most_queued;
   struct check *checks;
   bool checking;       // one that is no longer in the list
-  double task_seconds; // a text has a slot for so long
+  double task_seconds; // how long a text occupies a slot
   double deadline;
   bool draining, stop;
-  int code;                              // the device was lost
+  int code;                              // exit code if the device was lost
   struct resident residents[MOST_SLOTS]; // changed by the thread alone, but for `used`
-  uint64_t stayed;                       // states that stayed in their slot, and their uses
+  uint64_t stayed;                       // counter for `used`: rises when a state stays in a slot or is used
 
   // The thread's.
   deltaic_session *session;

@@ -35,7 +35,8 @@ static void take_time(struct batch *b, struct task *t, double now) {
 // END_NONE: the text goes on, or has failed.
 static enum ending take_token(struct batch *b, struct task *t, int32_t token, const struct note *note) {
   struct call *call = t->call;
-  const bool end = ends(b, t, token), noted_end = call->request.api == API_COMPLETIONS; // evaluation tools count tokens
+  // Evaluation tools expect an entry for the end token too.
+  const bool end = ends(b, t, token), noted_end = call->request.api == API_COMPLETIONS;
   deltaic_status status = DELTAIC_OK;
   pthread_mutex_lock(&call->lock);
   if (!task_add_token(t, token) || !task_add_span(t, t->count, true)) status = DELTAIC_OUT_OF_MEMORY;
