@@ -1,5 +1,5 @@
 // store_wire.h: a connection to Redis or Valkey, with TLS or without. hiredis writes commands and reads replies.
-// store_wire opens the socket itself, because every operation has a deadline and hiredis has no TLS before 1.0.
+// store_wire opens the socket itself, because every operation has a time limit and hiredis has no TLS before 1.0.
 #ifndef STORE_WIRE_H
 #define STORE_WIRE_H
 #include <hiredis/hiredis.h>
