@@ -130,8 +130,8 @@ bool call_take(struct call *call, size_t bytes, struct problem *problem);
 void call_make_id(const char *prefix, char id[TURN_ID]); // prefix and 32 random digits
 struct call *call_hold(struct call *call);
 void call_drop(struct call *call);
-void call_fetch_states(struct call *call);             // fetches the states that were expected in slots
-void call_add_cached(struct task *task);               // counts the tokens of the earlier turn as cached
+void call_fetch_states(struct call *call);             // those that slots were to have
+void call_add_cached(struct task *task);               // all tokens before the turn are from a state
 bool task_add_token(struct task *task, int32_t token); // false: no memory
 // The tokens from the end of the last span to `end` were read, or drawn.
 bool task_add_span(struct task *task, size_t end, bool drawn); // false: no memory
