@@ -100,6 +100,7 @@ deltaic_status learner_open(const char *path, struct backend *on, uint32_t threa
 // Waits for what the device still computes after an error, since its buffers are about to be freed or written.
 static void settle(struct learner *l) {
   if (l->recorder) l->backend->functions->recorder_begin(l->recorder, false, NULL);
+  l->recording = false;
 }
 
 void learner_close(struct learner *l) {
@@ -151,18 +152,27 @@ static void begin(struct learner *l, enum learner_pass pass) {
   oplist_begin(&l->list);
 }
 
-static deltaic_status finish(struct learner *l) { return l->backend->functions->recorder_run(l->recorder); }
+void learner_record(struct learner *l) {
+  if (!l->recording) l->backend->functions->recorder_begin(l->recorder, false, NULL);
+  l->recording = true;
+}
+
+deltaic_status learner_run(struct learner *l) {
+  const bool any = l->recording;
+  l->recording = false;
+  return any ? l->backend->functions->recorder_run(l->recorder) : DELTAIC_OK;
+}
 
 // A buffer becomes 0, by kernels: an H200 fills a buffer at 18 GB/s. In tensors that every device can bind.
 static deltaic_status zero(struct learner *l, struct buffer *b) {
   const uint64_t most = 1ull << 26, bytes = b->bytes / sizeof(float) * sizeof(float);
   l->walk.status = DELTAIC_OK;
-  l->backend->functions->recorder_begin(l->recorder, false, NULL);
+  learner_record(l);
   for (uint64_t at = 0; at < bytes; at += most) {
     const uint64_t n = bytes - at < most ? bytes - at : most;
     l->walk.functions->clear(&l->walk, learner_tensor(b, at, 1, (uint32_t)(n / sizeof(float))));
   }
-  return l->walk.status ? l->walk.status : finish(l);
+  return l->walk.status;
 }
 
 // The residual stream before layer i.
@@ -202,8 +212,8 @@ static deltaic_status place(struct learner *l, uint64_t *bytes) {
   return status;
 }
 
-// Records the list, whose values are in this buffer; before a walk, the beginning of the walk as well. finish() runs
-// what is recorded. again: the values are there, so the list does not run.
+// Records the list, whose values are in this buffer; before a walk, the beginning of the walk as well. again: the values
+// are there, so the list does not run.
 static deltaic_status record(struct learner *l, struct buffer *values, bool again) {
   const struct backend_functions *f = l->backend->functions;
   deltaic_status status = DELTAIC_OK;
@@ -212,7 +222,7 @@ static deltaic_status record(struct learner *l, struct buffer *values, bool agai
   if (status) return status;
   l->list.scratch = learner_tensor(values, 0, 1, (uint32_t)(values->bytes / sizeof(float)));
   l->walk.status = DELTAIC_OK;
-  f->recorder_begin(l->recorder, false, NULL);
+  learner_record(l);
   learner_halves_make(l);
   if (!again) f->recorder_list(l->recorder, &l->list);
   if (l->pass == PASS_WALK) begin_walk(l, values);
@@ -269,7 +279,7 @@ static deltaic_status layer_forward(struct learner *l, uint32_t i, bool keep) {
     op_copy(&l->list, stream(l, i + 1), layer(l, i, input(l, stream(l, i))));
     status = start(l);
   }
-  return status ? status : finish(l);
+  return status;
 }
 
 // The hidden state that the head reads, (rows * T, D), a value of the list. keep: a backward pass follows.
@@ -282,22 +292,19 @@ static deltaic_status forward(struct learner *l, const struct learner_batch *bat
   begin(l, PASS_FORWARD);
   op_copy(&l->list, stream(l, 0), embed(l));
   status = start(l);
-  if (!status) status = finish(l);
   for (uint32_t i = 0; i < s->L && !status; i++) status = layer_forward(l, i, keep);
   if (status) return status;
   begin(l, PASS_WALK);
   const struct tensor x = input(l, stream(l, s->L)), y = oplist_value(&l->list, x.rows, x.cols);
   op_norm(&l->list, y, x, l->model.norm, none, s->norm_eps);
   status = start(l);
-  if (!status) status = finish(l);
   *hidden = status ? none : oplist_tensor(&l->list, y);
   return status;
 }
 
 // ---------------------------------------------------------------- gradients
 
-// Walks the list, whose result is y and whose input is x, and runs what is recorded: the stream's gradient goes in and
-// comes out. first: the walk that begins the chain, where y's gradient is there already.
+// Walks the list, whose result is y and whose input is x: the stream's gradient goes in and comes out. first: the walk that begins the chain, where y's gradient is there already.
 static deltaic_status pass_back(struct learner *l, struct tensor y, struct tensor x, bool first) {
   struct walk *w = &l->walk;
   const struct tensor d = stream(l, l->model.spec.L + 1);
@@ -305,7 +312,7 @@ static deltaic_status pass_back(struct learner *l, struct tensor y, struct tenso
   deltaic_status status = walk_back(w);
   if (status) return status;
   w->functions->copy(w, d, walk_gradient(w, oplist_tensor(&l->list, x)));
-  return finish(l);
+  return w->status;
 }
 
 static deltaic_status layer_back(struct learner *l, uint32_t i) {
@@ -327,14 +334,14 @@ static deltaic_status all_back(struct learner *l, struct tensor hidden) {
   if (!status) status = zero(l, &l->state_gradients);
   const struct tensor x = l->list.ops[0].copy.to; // of the norm's list
   if (status) return status;
-  l->backend->functions->recorder_begin(l->recorder, false, NULL);
   status = pass_back(l, hidden, x, true);
   for (uint32_t i = s->L; i-- > 0 && !status;) status = layer_back(l, i);
   if (status) return status;
   begin(l, PASS_WALK);
   const struct tensor embedded = embed(l);
   status = start(l);
-  return status ? status : pass_back(l, embedded, embedded, false);
+  if (!status) status = pass_back(l, embedded, embedded, false);
+  return status ? status : learner_run(l);
 }
 
 // Forward, and the loss with scale times the gradient of *hidden.
@@ -347,6 +354,7 @@ static deltaic_status find_loss(struct learner *l, const struct learner_batch *b
     return fail(DELTAIC_INVALID_ARGUMENT, "the teacher's vocabulary has %u tokens, the model's %u",
                 d->teacher->model.spec.V, l->model.spec.V);
   if (d && d->teacher) status = forward(d->teacher, batch, false, &taught);
+  if (d && d->teacher && !status) status = learner_run(d->teacher);
   if (!status) status = forward(l, batch, scale != 0, hidden);
   if (!status) status = learner_head(l, batch, *hidden, taught, d, scale, loss);
   if (status && d && d->teacher) settle(d->teacher);
@@ -375,5 +383,5 @@ deltaic_status learner_clear(struct learner *l) {
   deltaic_status status = DELTAIC_OK;
   l->unit = 0;
   for (uint64_t i = 0; i < l->gradients.block_count && !status; i++) status = zero(l, &l->gradients.blocks[i]);
-  return status;
+  return status ? status : learner_run(l);
 }

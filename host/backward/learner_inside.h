@@ -15,6 +15,7 @@ struct learner {
   bool owns_backend;
   bool fast; // products round to f16
   struct recorder *recorder;
+  bool recording; // it has a recording that learner_run() ends
   struct deltaic_model model;
   struct weight_gradient *weights; // of model.weights.requests
   struct arena gradients;          // of weights, `unit` times
@@ -46,6 +47,11 @@ struct learner {
 static inline struct tensor learner_tensor(struct buffer *b, uint64_t offset, uint32_t rows, uint32_t cols) {
   return (struct tensor){.dtype = DTYPE_F32, .rows = rows, .cols = cols, .stride = cols, .buffer = b, .offset = offset};
 }
+
+// learner.c: opens a recording unless one is open. Passes follow each other in it, so the device computes one while the
+// next is recorded. learner_run() runs it to its end, and waits, before the host reads a result or frees memory.
+void learner_record(struct learner *l);
+deltaic_status learner_run(struct learner *l);
 
 // learner_batch.c: memory of at least so many bytes; what it held is lost if it grows. Memory for a batch, which
 // receives its tokens.

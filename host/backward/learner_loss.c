@@ -73,7 +73,7 @@ deltaic_status learner_head(struct learner *l, const struct learner_batch *batch
   if (taught.buffer) r.kd_factor = r.factor * d->weight * r.tau;
   loss->ce = loss->kd = 0;
   if (!N) return fail(DELTAIC_INVALID_ARGUMENT, "a batch in which nothing is to be predicted");
-  w->c->functions->recorder_begin(w->c, false, NULL);
+  learner_record(l);
   const struct tensor head = learner_halved(l, w, l->model.head);
   const struct tensor theirs = taught.buffer ? learner_halved(d->teacher, w, d->teacher->model.head) : head;
   for (; r.first < rows && !w->status; r.first += slice) {
@@ -86,7 +86,7 @@ deltaic_status learner_head(struct learner *l, const struct learner_batch *batch
     w->functions->loss(w, &r);
     if (scale != 0) head_back(l, head, r.z, h);
   }
-  if (!w->status) w->status = w->c->functions->recorder_run(w->c);
+  if (!w->status) w->status = learner_run(l);
   if (!w->status) sum_losses(l, rows, N, loss);
   return w->status;
 }
