@@ -27,18 +27,31 @@ shared float before[BLOCK];                            // factor of V'_j
 shared vec2 after[BLOCK];                              // factors of dO_j and Z_j
 shared float parts[LANES];
 
+shared uint any_small;
+
 uint lane, row2;
 uint q_at, k_at, v_at, do_at, z_at, s_at, ds_at; // of the block, in units of two numbers
 
 vec2 two(uint at, uint j, uint i) { return unpackHalf2x16(rows[at + j * row2 + i]); }
 vec2 state(uint at, uint d, uint i) { return unpackHalf2x16(states[at + d * V2 + i]); }
 
-void make_gates(uint block, uint head) {
+// Whether the block has a small beta.
+bool make_betas(uint block, uint head) {
+  bool small = false;
+  if (lane == 0) any_small = 0;
+  barrier();
   for (uint r = lane; r < BLOCK; r += LANES) {
-    const uint at = (block * BLOCK + r) * args.Hv + head;
-    betas[r] = gates[at];
-    decays[r] = max(gates[args.g_at + at], -110.0); // e^-104 is about the smallest f32
+    betas[r] = gates[(block * BLOCK + r) * args.Hv + head];
+    small = small || abs(betas[r]) < RULE_MATRIX_SMALL_BETA;
   }
+  if (small) any_small = 1;
+  barrier();
+  return any_small != 0;
+}
+
+void make_gates(uint block, uint head) {
+  for (uint r = lane; r < BLOCK; r += LANES) // e^-104 is about the smallest f32
+    decays[r] = max(gates[args.g_at + (block * BLOCK + r) * args.Hv + head], -110.0);
   barrier();
   for (uint r = lane; r < BLOCK; r += LANES) {
     float sum = 0.0;
@@ -87,8 +100,8 @@ void main() {
   const uint head = gl_WorkGroupID.x, block = gl_WorkGroupID.y, key_head = head / args.share % args.H;
   sequence seq;
   uint first, step0;
-  if (!find_block(block, seq, first, step0)) return;
   lane = gl_LocalInvocationIndex;
+  if (!make_betas(block, head) || !find_block(block, seq, first, step0)) return;
   row2 = RULE_MATRIX_ROW(args.H, args.Hv, DK, DV) / 2;
   q_at = block * BLOCK * row2 + key_head * K2;
   k_at = q_at + args.H * K2;
