@@ -181,11 +181,13 @@ static struct tensor stream(struct learner *l, uint32_t i) {
   return learner_tensor(&l->streams, i * round_up(N * D * sizeof(float), TENSOR_ALIGN), (uint32_t)N, (uint32_t)D);
 }
 
-// Clears the gradients of values that nothing reads; an operation that reads a value writes the others'.
-static void clear_gradients(struct learner *l) {
+// Clears the gradients of values that nothing reads, except the result's; an operation that reads a value writes the
+// others'.
+static void clear_gradients(struct learner *l, struct tensor result) {
   for (uint32_t i = 0; i < l->list.value_count; i++) {
     const struct tensor t = oplist_tensor(&l->list, oplist_whole(&l->list, (struct tensor){.value = i + 1}));
-    if (!l->list.values[i].last_read) l->walk.functions->clear(&l->walk, walk_gradient(&l->walk, t));
+    if (!l->list.values[i].last_read && i + 1 != result.value)
+      l->walk.functions->clear(&l->walk, walk_gradient(&l->walk, t));
   }
 }
 
@@ -198,7 +200,6 @@ static void begin_walk(struct learner *l, struct buffer *values) {
   l->walk.state_gradients = &l->state_gradients;
   l->walk.weights = l->weights;
   l->walk.weight_count = l->weights ? l->model.weights.count : 0;
-  clear_gradients(l);
 }
 
 // Places the list's values, which need so many bytes.
@@ -212,8 +213,8 @@ static deltaic_status place(struct learner *l, uint64_t *bytes) {
   return status;
 }
 
-// Records the list, whose values are in this buffer; before a walk, the beginning of the walk as well. again: the values
-// are there, so the list does not run.
+// Records the list, whose values are in this buffer, and names the walk's memory. again: the values are there, so the
+// list does not run.
 static deltaic_status record(struct learner *l, struct buffer *values, bool again) {
   const struct backend_functions *f = l->backend->functions;
   deltaic_status status = DELTAIC_OK;
@@ -304,11 +305,13 @@ static deltaic_status forward(struct learner *l, const struct learner_batch *bat
 
 // ---------------------------------------------------------------- gradients
 
-// Walks the list, whose result is y and whose input is x: the stream's gradient goes in and comes out. first: the walk that begins the chain, where y's gradient is there already.
+// Walks the list, whose result is y and whose input is x: the stream's gradient goes in and comes out. first: the walk
+// that begins the chain, where y's gradient is there already.
 static deltaic_status pass_back(struct learner *l, struct tensor y, struct tensor x, bool first) {
   struct walk *w = &l->walk;
   const struct tensor d = stream(l, l->model.spec.L + 1);
-  if (!first) w->functions->add(w, walk_gradient(w, oplist_tensor(&l->list, y)), d);
+  clear_gradients(l, y);
+  if (!first) w->functions->copy(w, walk_gradient(w, oplist_tensor(&l->list, y)), d);
   deltaic_status status = walk_back(w);
   if (status) return status;
   w->functions->copy(w, d, walk_gradient(w, oplist_tensor(&l->list, x)));
@@ -328,13 +331,13 @@ static deltaic_status layer_back(struct learner *l, uint32_t i) {
   return status ? status : pass_back(l, y, x, false);
 }
 
-static deltaic_status all_back(struct learner *l, struct tensor hidden) {
+static deltaic_status all_back(struct learner *l) {
   const struct model_spec *s = &l->model.spec;
   deltaic_status status = zero(l, l->states.blocks);
   if (!status) status = zero(l, &l->state_gradients);
-  const struct tensor x = l->list.ops[0].copy.to; // of the norm's list
+  const struct tensor x = l->list.ops[0].copy.to, y = l->list.ops[1].norm.y; // of the norm's list
   if (status) return status;
-  status = pass_back(l, hidden, x, true);
+  status = pass_back(l, y, x, true);
   for (uint32_t i = s->L; i-- > 0 && !status;) status = layer_back(l, i);
   if (status) return status;
   begin(l, PASS_WALK);
@@ -368,7 +371,7 @@ deltaic_status learner_add(struct learner *l, const struct learner_batch *batch,
   assert(l->weights);
   deltaic_status status = find_loss(l, batch, d, scale, loss, &hidden);
   if (status) return status;
-  status = all_back(l, hidden);
+  status = all_back(l);
   if (status) settle(l);
   return status;
 }
