@@ -49,7 +49,7 @@
 #define RULE_MATRIX_REVERSE_BINDINGS 6
 // rule_matrix_grads
 #define RULE_MATRIX_GRADS_GATES 3 // in, f32
-#define RULE_MATRIX_GRADS_DQKV 4  // (T, (1 + N) H Dk + N Hv Dv) inout, f32
+#define RULE_MATRIX_GRADS_DQKV 4  // (T, (1 + N) H Dk + N Hv Dv) out, or inout if `add`, f32
 #define RULE_MATRIX_GRADS_DBETA 5 // (T, N * Hv) inout, f32
 #define RULE_MATRIX_GRADS_DG 6    // (T, Hv) inout, f32; gated
 #define RULE_MATRIX_GRADS_BINDINGS 7
@@ -91,6 +91,7 @@ struct rule_matrix_args {
   uint share; // value head j uses key head j / share mod H
   uint gated;
   uint has_before;
+  uint add; // of grads: to what dqkv is; 0: dqkv is overwritten
   uint blocks;     // at least those of all sequences
   uint qkv_stride; // of qkv, or of dqkv
   uint do_stride;

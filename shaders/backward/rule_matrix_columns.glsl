@@ -39,7 +39,8 @@ void add_columns(SUM x[TILES_EACH], uint round, uint from, uint step, const bool
       [[unroll]] for (uint n = 0; n < EACH; n++) {
         const uint i = min(n * LANES + stager, ROWS * C4 - 1), r = i / C4, c = min(round * C4 + i % C4, DK / 4 - 1);
         const uint row = seq.row + step0 + r / PART_ROWS * TILES_EACH * TILE + i0 * TILE + r % PART_ROWS;
-        old[n] = dqkv4[(row * args.qkv_stride + from) / 4 + c];
+        old[n] = vec4(0.0);
+        if (adds) old[n] = dqkv4[(row * args.qkv_stride + from) / 4 + c];
       }
       [[unroll]] for (uint n = 0; n < EACH; n++) {
         const uint i = n * LANES + stager, r = i / C4, c = round * C4 + i % C4;
@@ -51,8 +52,9 @@ void add_columns(SUM x[TILES_EACH], uint round, uint from, uint step, const bool
       for (uint i = stager; i < ROWS * COLUMNS; i += LANES) {
         const uint r = i / COLUMNS, c = round * COLUMNS + i % COLUMNS;
         const uint s = step0 + r / PART_ROWS * TILES_EACH * TILE + i0 * TILE + r % PART_ROWS, t = s / N, m = s % N;
+        const uint at = (seq.row + t) * args.qkv_stride + from + m * step + c;
         if (t < seq.T && c < args.Dk && (!last || m == N - 1))
-          dqkv[(seq.row + t) * args.qkv_stride + from + m * step + c] += by * number(r * G_PITCH, i % COLUMNS);
+          dqkv[at] = (adds ? dqkv[at] : 0.0) + by * number(r * G_PITCH, i % COLUMNS);
       }
     }
   }

@@ -78,6 +78,7 @@ uint q_at, k_at, v_at, do_at, z_at; // of the block in rows
 sequence seq;
 uint step0; // of the block, in its sequence
 float by;   // takes the sequence's factor of dO away
+bool adds;  // to gradients of keys and queries that are there
 
 void subgroup_barrier() {
   if (LOCKSTEP == 0)
@@ -131,7 +132,8 @@ void add_values(uint head) {
     [[unroll]] for (uint n = 0; n < EACH; n++) {
       const uint i = min(n * LANES + stager, BLOCK * DV / 4 - 1), r = i / (DV / 4), c = i % (DV / 4);
       z[n] = rows2[(z_at + r * row8) * 2 + c];
-      old[n] = dqkv4[((seq.row + step0 + r) * args.qkv_stride + v_from) / 4 + c];
+      old[n] = vec4(0.0);
+      if (args.add != 0) old[n] = dqkv4[((seq.row + step0 + r) * args.qkv_stride + v_from) / 4 + c];
     }
     [[unroll]] for (uint n = 0; n < EACH; n++) {
       const uint i = n * LANES + stager, r = i / (DV / 4), c = i % (DV / 4);
@@ -143,8 +145,8 @@ void add_values(uint head) {
   for (uint i = stager; i < BLOCK * DV; i += LANES) {
     const uint r = i / DV, c = i % DV, t = (step0 + r) / N, m = (step0 + r) % N;
     const vec2 z = unpackHalf2x16(rows2[(z_at + r * row8) * 2 + c / 4][c / 2 % 2]);
-    if (t < seq.T && c < args.Dv)
-      dqkv[(seq.row + t) * args.qkv_stride + v_from + m * args.Hv * args.Dv + c] += by * z[c % 2];
+    const uint at = (seq.row + t) * args.qkv_stride + v_from + m * args.Hv * args.Dv + c;
+    if (t < seq.T && c < args.Dv) dqkv[at] = (args.add != 0 ? dqkv[at] : 0.0) + by * z[c % 2];
   }
 }
 
@@ -189,6 +191,7 @@ void main() {
   q_at = block * BLOCK * row8 + key_head * K8;
   k_at = q_at + args.H * K8;
   for (uint e = i; e < TILE * TILE; e += LANES) unit[e / 4][e % 4] = e / TILE == e % TILE ? 1.0 : 0.0;
+  adds = args.add != 0;
   for (uint head = 0; head < args.Hv; head++) {
     if (head / args.share % args.H != key_head) continue;
     float least = 126.0;
@@ -212,5 +215,6 @@ void main() {
     barrier();
     add_gates(head);
     barrier();
+    adds = true;
   }
 }

@@ -155,6 +155,7 @@ static void grads(struct walk *w, const struct chunks_call *v) {
   args.qkv_stride = dqkv.stride;
   args.beta_stride = dbeta.stride;
   args.g_stride = dg.stride;
+  args.add = !walk_is_fresh(w, 2);
   scan_spec(w, v, v->p.grads, spec);
   spec[RULE_MATRIX_SPEC_GATED] = op->a.gated;
   spec[RULE_MATRIX_SPEC_WHOLE] =

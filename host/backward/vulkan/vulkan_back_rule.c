@@ -155,6 +155,7 @@ static void rule_back(struct walk *w, struct rule_call *v) {
 void vulkan_back_delta_rule(struct walk *w, const struct delta_rule *op) {
   const struct delta_args *a = &op->a;
   if (vulkan_back_chunks(w, op)) return;
+  if (walk_is_fresh(w, 2)) w->functions->clear(w, walk_gradient(w, op->qkv));
   struct rule_call v = {.r = a->r ? a->r : 1,
                         .erases = true,
                         .nonneg = a->nonneg,
