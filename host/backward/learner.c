@@ -152,17 +152,6 @@ static void begin(struct learner *l, enum learner_pass pass) {
   oplist_begin(&l->list);
 }
 
-void learner_record(struct learner *l) {
-  if (!l->recording) l->backend->functions->recorder_begin(l->recorder, false, NULL);
-  l->recording = true;
-}
-
-deltaic_status learner_run(struct learner *l) {
-  const bool any = l->recording;
-  l->recording = false;
-  return any ? l->backend->functions->recorder_run(l->recorder) : DELTAIC_OK;
-}
-
 // A buffer becomes 0, by kernels: an H200 fills a buffer at 18 GB/s. In tensors that every device can bind.
 static deltaic_status zero(struct learner *l, struct buffer *b) {
   const uint64_t most = 1ull << 26, bytes = b->bytes / sizeof(float) * sizeof(float);

@@ -48,20 +48,21 @@ static inline struct tensor learner_tensor(struct buffer *b, uint64_t offset, ui
   return (struct tensor){.dtype = DTYPE_F32, .rows = rows, .cols = cols, .stride = cols, .buffer = b, .offset = offset};
 }
 
-// learner.c: opens a recording unless one is open. Passes follow each other in it, so the device computes one while the
-// next is recorded. learner_run() runs it to its end, and waits, before the host reads a result or frees memory.
+// learner_room.c: opens a recording unless one is open. Passes follow each other in it, so the device computes one while
+// the next is recorded. learner_run() runs it to its end, and waits, before the host reads a result or frees memory.
 void learner_record(struct learner *l);
 deltaic_status learner_run(struct learner *l);
 
-// learner_batch.c: memory of at least so many bytes; what it held is lost if it grows. Memory for a batch, which
-// receives its tokens.
+// Memory of at least so many bytes; what it held is lost if it grows.
 deltaic_status learner_room(struct learner *l, struct buffer *b, uint64_t bytes, const char *what);
-deltaic_status learner_batch_take(struct learner *l, const struct learner_batch *batch);
-void learner_batch_free(struct learner *l);
 // *out: memory for the values of layer i; NULL if they are not to be kept. If it cannot be allocated, all kept memory is
 // freed, and no layer is kept from then on.
 deltaic_status learner_kept_room(struct learner *l, uint32_t i, uint64_t bytes, struct buffer **out);
 void learner_kept_free(struct learner *l);
+
+// learner_batch.c: memory for a batch, which receives its tokens.
+deltaic_status learner_batch_take(struct learner *l, const struct learner_batch *batch);
+void learner_batch_free(struct learner *l);
 
 // learner_halves.c, in a fast learner: the list's matrices become copies in f16, which learner_halves_make() makes, in
 // the recording before the list. A matrix with values beyond f16's range stays.
