@@ -1,24 +1,37 @@
 // rule_matrix_columns.glsl: the part of rule_matrix_grads that is of columns of queries and keys: their gradients, and
 // the sums a, c and <S, dS> of dg.
 
-// Adds to row sums of a or c, at `to`, those of a tile, unless it is none of the keys'.
-void add_row_sums(SUM x, uint to, bool has) {
+// Adds the row sums of two tiles to a and c of the group's steps from `step` on, unless the tiles are none of the keys'.
+// Half of a subgroup sums each tile.
+void add_row_sums(SUM a, SUM c, uint group, uint step, bool has) {
   subgroup_barrier();
-  coopMatStore(x, pool, part, A_PITCH, BY_ROWS);
+  coopMatStore(a, pool, part, A_PITCH, BY_ROWS);
+  coopMatStore(c, pool, part + TILE * A_PITCH, A_PITCH, BY_ROWS);
   subgroup_barrier();
-  for (uint r = lane; r < TILE; r += SUBGROUP) {
-    float sum = 0.0;
-    [[unroll]] for (uint c = 0; c < TILE; c++) sum += number(part + r * A_PITCH, c);
-    at_rows[to + r] += has ? sum : 0.0;
+  for (uint r = lane; r < 2 * TILE; r += SUBGROUP) {
+    vec4 sum = vec4(0.0);
+    [[unroll]] for (uint n = 0; n < T4; n++) sum += uintBitsToFloat(pool[part + r * A_PITCH + n]);
+    const uint to = (r / TILE * GROUPS + group) * BLOCK + step + r % TILE;
+    if (has) at_rows[to] += sum.x + sum.y + sum.z + sum.w;
   }
 }
 
-// Stages a round's columns of keys or queries.
-void stage(uint from, uint round) {
+// A round's columns of keys or queries, fetched while what is before them in `pool` is used.
+const uint C_EACH = (BLOCK * COLUMNS / 8 + LANES - 1) / LANES;
+uvec4 next_columns[C_EACH];
+
+void fetch_columns(uint from, uint round) {
+  [[unroll]] for (uint n = 0; n < C_EACH; n++) {
+    const uint i = min(n * LANES + stager, BLOCK * COLUMNS / 8 - 1), column = round * (COLUMNS / 8) + i % (COLUMNS / 8);
+    next_columns[n] = rows[from + i / (COLUMNS / 8) * row8 + (column < K8 ? column : 0)];
+  }
+}
+
+void put_columns() {
   barrier();
-  for (uint i = stager; i < BLOCK * COLUMNS / 8; i += LANES) {
-    const uint c = i % (COLUMNS / 8), column = round * (COLUMNS / 8) + c;
-    pool[i / (COLUMNS / 8) * C_PITCH + c] = rows[from + i / (COLUMNS / 8) * row8 + (column < K8 ? column : 0)];
+  [[unroll]] for (uint n = 0; n < C_EACH; n++) {
+    const uint i = n * LANES + stager;
+    if (i < BLOCK * COLUMNS / 8) pool[i / (COLUMNS / 8) * C_PITCH + i % (COLUMNS / 8)] = next_columns[n];
   }
   barrier();
 }
@@ -68,7 +81,7 @@ void columns(uint round, uint state, uint key_head, float factor) {
   SUM dq[TILES_EACH], dk[TILES_EACH], zs[TILES_EACH];
   float inner = 0.0;
   [[unroll]] for (uint i = 0; i < TILES_EACH; i++) dq[i] = dk[i] = zs[i] = SUM(0.0);
-  fetch_values(0);
+  if (round > 0) fetch_values(0);
   for (uint x = 0; x < DV / SLAB; x++) {
     RIGHT s[SLAB / TILE], d[SLAB / TILE];
     [[unroll]] for (uint y = 0; y < SLAB / TILE; y++) {
@@ -76,7 +89,11 @@ void columns(uint round, uint state, uint key_head, float factor) {
       coopMatLoad(s[y], states, at, V8, BY_COLUMNS);
       coopMatLoad(d[y], states, at + DK * V8, V8, BY_COLUMNS);
     }
-    put_values(x);
+    put_values();
+    if (x + 1 < DV / SLAB)
+      fetch_values(x + 1);
+    else
+      fetch_columns(k_at, round);
     [[unroll]] for (uint y = 0; y < SLAB / TILE; y++) {
       if (GATED != 0)
         [[unroll]] for (uint e = 0; e < s[y].length(); e++) inner += float(s[y][e]) * float(d[y][e]);
@@ -115,11 +132,11 @@ void columns(uint round, uint state, uint key_head, float factor) {
     zs[i] = in_ * zs[i];
     coopMatLoad(q, rows, q_at + step * row8 + column / 8, row8, BY_ROWS);
     coopMatLoad(k, rows, k_at + step * row8 + column / 8, row8, BY_ROWS);
-    add_row_sums(SUM(q) * dq[i] + SUM(k) * zs[i], group * BLOCK + step, has);
-    add_row_sums(SUM(k) * dk[i], (GROUPS + group) * BLOCK + step, has);
+    add_row_sums(SUM(q) * dq[i] + SUM(k) * zs[i], SUM(k) * dk[i], group, step, has);
     dk[i] = dk[i] + zs[i];
   }
-  stage(k_at, round);
+  put_columns();
+  fetch_columns(q_at, round);
   [[unroll]] for (uint j = 0; j < TILES_B; j++) {
     RIGHT k;
     coopMatLoad(k, pool, j * TILE * C_PITCH + group * T8, C_PITCH, BY_ROWS);
@@ -138,7 +155,7 @@ void columns(uint round, uint state, uint key_head, float factor) {
       }
     }
   }
-  stage(q_at, round);
+  put_columns();
   [[unroll]] for (uint j = 0; j < TILES_B; j++) {
     RIGHT q;
     coopMatLoad(q, pool, j * TILE * C_PITCH + group * T8, C_PITCH, BY_ROWS);

@@ -59,7 +59,7 @@ const uint JOBS = TILES_B * (TILES_B + 1) / 2, JOBS_EACH = (JOBS + SUBGROUPS - 1
 const uint SLAB = (DK | DV) % 32 == 0 ? 32 : 16; // columns of values, or of keys for pairs, that are staged at once
 const uint S_PITCH = SLAB / 8 + 1, S_ROWS = BLOCK * S_PITCH;
 const uint D_PITCH = BLOCK / 4 + 1, F_PITCH = BLOCK / 8 + 1, C_PITCH = COLUMNS / 8 + 1, A_PITCH = T4 + 1;
-// Slabs of three tensors, or D and X, or a round's columns of K or Q, or a tile of each subgroup. From SCORES on F, then
+// Slabs of three tensors, or D and X, or a round's columns of K or Q, or two tiles of each subgroup. From SCORES on F, then
 // M, f16, whose upper tiles nobody reads. In the last round all of it takes gradients, f32.
 shared uvec4 pool[POOL];
 const uint PAIRS = SCORES + BLOCK * F_PITCH;
@@ -99,7 +99,7 @@ void make_gates(uint block, uint head) {
   barrier();
   for (uint r = i; r < BLOCK; r += LANES) {
     float sum = 0.0;
-    for (uint j = 0; j <= r; j++) sum += diagonal[j];
+    [[unroll]] for (uint j = 0; j < BLOCK; j++) sum += j <= r ? diagonal[j] : 0.0; // all loads before the first sum
     sums[r] = sum;
   }
   barrier();
@@ -185,7 +185,7 @@ void main() {
   if (!find_block(block, seq, first, step0)) return;
   lane = gl_SubgroupInvocationID;
   mine = gl_SubgroupID;
-  part = mine * TILE * A_PITCH;
+  part = mine * 2 * TILE * A_PITCH;
   stager = i;
   row8 = RULE_MATRIX_ROW(args.H, args.Hv, DK, DV) / 8;
   q_at = block * BLOCK * row8 + key_head * K8;

@@ -35,21 +35,19 @@ void fetch_keys(uint x) {
 }
 
 // dO, V' and -Z
-void put_values(uint x) {
+void put_values() {
   barrier();
   put(0, false);
   put(1, false);
   put(2, true);
   barrier();
-  if (x + 1 < DV / SLAB) fetch_values(x + 1);
 }
 
-void put_keys(uint x) {
+void put_keys() {
   barrier();
   put(0, false);
   put(1, false);
   barrier();
-  if (x + 1 < DK / SLAB) fetch_keys(x + 1);
 }
 
 // ---------------------------------------------------------------- pairs of steps
@@ -88,18 +86,23 @@ void make_pairs(float factor) {
   }
   fetch_values(0);
   for (uint x = 0; x < DV / SLAB; x++) {
-    put_values(x);
+    put_values();
+    if (x + 1 < DV / SLAB)
+      fetch_values(x + 1);
+    else if (GATED != 0)
+      fetch_keys(0);
     MULTIPLY_SLABS(B, Z, 2 * S_ROWS)
   }
   SUM KK[JOBS_EACH];
   if (GATED != 0) {
     [[unroll]] for (uint n = 0; n < JOBS_EACH; n++) KK[n] = SUM(0.0);
-    fetch_keys(0);
     for (uint x = 0; x < DK / SLAB; x++) {
-      put_keys(x);
+      put_keys();
+      if (x + 1 < DK / SLAB) fetch_keys(x + 1);
       MULTIPLY_SLABS(X, KK, S_ROWS)
     }
   }
+  fetch_values(0); // for columns()
   barrier();
   make_decays();
   barrier();
@@ -126,19 +129,34 @@ void make_pairs(float factor) {
   barrier();
 }
 
-// crossing_t = sum_{i>=t, j<t} X_ij: each column becomes its sums from below, then each row adds those before it.
+// crossing_t = sum_{i>=t, j<t} X_ij. Each column is cut into spans, in which a number becomes its sum with those below
+// it. Then each span of a row adds its numbers, and what spans below have in their columns.
 void add_rectangles() {
-  for (uint c = stager; c < BLOCK; c += LANES) {
+  const uint SPANS = 4, SPAN = BLOCK / SPANS;
+  for (uint e = stager; e < BLOCK * SPANS; e += LANES) {
+    const uint c = e % BLOCK, first = e / BLOCK * SPAN;
     float sum = 0.0;
-    for (uint r = BLOCK - 1; r > c; r--) {
-      sum += number(r * D_PITCH, c);
+    [[unroll]] for (uint n = SPAN; n-- > 0;) {
+      const uint r = first + n;
+      sum += r > c ? number(r * D_PITCH, c) : 0.0;
       pool[r * D_PITCH + c / 4][c % 4] = floatBitsToUint(sum);
     }
   }
   barrier();
+  for (uint e = stager; e < BLOCK * SPANS; e += LANES) {
+    const uint r = e % BLOCK, first = e / BLOCK * SPAN;
+    float sum = 0.0;
+    [[unroll]] for (uint n = 0; n < SPAN; n++) {
+      float column = number(r * D_PITCH, first + n);
+      for (uint below = r / SPAN + 1; below < SPANS; below++) column += number(below * SPAN * D_PITCH, first + n);
+      sum += first + n < r ? column : 0.0;
+    }
+    at_rows[e] = sum;
+  }
+  barrier();
   for (uint r = stager; r < BLOCK; r += LANES) {
     float sum = 0.0;
-    for (uint c = 0; c < r; c++) sum += number(r * D_PITCH, c);
+    [[unroll]] for (uint n = 0; n < SPANS; n++) sum += at_rows[n * BLOCK + r];
     crossing[r] = sum;
   }
 }

@@ -19,7 +19,7 @@ uint64_t plan_back_scan_bytes(const struct plan *plan, const struct plan_back_ru
 struct plan_back_pool plan_back_pool(const struct plan *plan, const struct plan_back_rule *p) {
   const uint32_t C = p->block, tile = plan->matrix_m, columns = p->grads / p->split * tile;
   const uint32_t slab = (p->Dk | p->Dv) % 32 == 0 ? 32 : 16, slabs = 3 * C * (slab / 8 + 1), decays = C * (C / 4 + 1),
-                 staged = C * (columns / 8 + 1), parts = p->grads * tile * (tile / 4 + 1);
+                 staged = C * (columns / 8 + 1), parts = 2 * p->grads * tile * (tile / 4 + 1);
   const uint32_t rows = p->Dk <= columns ? C : p->split * tile, grads = rows * (columns / 4 + 1);
   const uint32_t scores = max32(max32(slabs, decays), max32(staged, parts));
   return (struct plan_back_pool){scores, max32(scores + 2 * C * (C / 8 + 1), grads)};
