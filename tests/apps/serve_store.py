@@ -70,6 +70,19 @@ def slots(redis):
     s.end()
 
 
+def store_only(redis):
+    """With --memory 0 a turn, and a state that is in no slot, come from the store each time."""
+    s = Server(program, hybrid, "--slots", "1", "--memory", "0", "--precision", "float32", "--store", redis.url)
+    first = s.complete([5 + i % 99 for i in range(1500)], max_tokens=4, **greedy)
+    s.wait_metric("store_waiting_bytes", 0)
+    ask = dict(prompt=[7], max_tokens=4, store=False, previous_response_id=first["state"], **greedy)
+    answers = [moved(s, FIGURES, lambda: s.complete(**ask)) for _ in range(3)]
+    check([figures for _, figures in answers] == [[1, 0, 0, 1], [0, 1, 0, 2], [0, 1, 0, 2]], f"nothing in memory: {answers}")
+    check(len({answer["text"] for answer, _ in answers}) == 1, f"other texts: {answers}")
+    check(s.metric("memory_bytes") == 0, "something is in memory")
+    s.end()
+
+
 def within(seconds, s, status, **body):
     begun = time.time()
     answer = s.post("/v1/completions", status=status, **body)
