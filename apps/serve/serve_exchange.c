@@ -229,7 +229,7 @@ static enum MHD_Result answer_call(struct http *http, struct MHD_Connection *con
   if (x->left) return MHD_NO;
   if (x->problem.status) {
     struct reply reply = reply_refuse(&x->problem);
-    reply.retry = x->retry;
+    if (x->retry) reply.retry = x->retry; // measured; else what the problem's kind says
     return queue(http, connection, x, reply);
   }
   return x->call->request.stream ? queue_stream(http, connection, x) : finish(http, connection, x);

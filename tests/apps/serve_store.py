@@ -85,9 +85,10 @@ def store_only(redis):
 
 def within(seconds, s, status, **body):
     begun = time.time()
-    answer = s.post("/v1/completions", status=status, **body)
+    got, headers, data = s.ask("POST", "/v1/completions", body)
+    check(got == status, f"{body}: {got}, not {status}: {data[:300]}")
+    check((status == 503) == bool(headers["Retry-After"]), f"{body}: {status}, Retry-After: {headers['Retry-After']}")
     check(time.time() - begun < seconds, f"{body}: {time.time() - begun:.1f} s")
-    return answer
 
 
 def slow(redis):
