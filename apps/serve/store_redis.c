@@ -25,6 +25,7 @@ struct queue {
   enum store_kind kind;
   struct job *first, **last;
   uint64_t put, done; // jobs so far
+  uint64_t bytes;     // of those that are not done
   pthread_t thread;
   bool started;
 };
@@ -37,7 +38,6 @@ struct redis_store {
   pthread_mutex_t lock;
   pthread_cond_t changed; // of the queues
   struct queue queues[STORE_KINDS];
-  uint64_t queued_bytes;
   struct wire *idle[IDLE_WIRES];
   size_t idle_count;
   uint64_t down_until, pause_ms; // of platform_clock_ns(); pause 0: the store answers
@@ -199,15 +199,29 @@ static struct job *next_job(struct queue *q) {
   return j;
 }
 
+// With the lock: bytes that wait to be written.
+static uint64_t waiting(const struct redis_store *s) {
+  uint64_t bytes = 0;
+  for (int k = 0; k < STORE_KINDS; k++) bytes += s->queues[k].bytes;
+  metrics_set(s->metrics, METRIC_STORE_WAITING, (int64_t)bytes);
+  return bytes;
+}
+
 // With the lock: the job is written or given up.
 static void job_end(struct queue *q, struct job *j) {
   struct redis_store *s = q->store;
   q->done++;
-  s->queued_bytes -= job_bytes(j);
-  metrics_set(s->metrics, METRIC_STORE_WAITING, (int64_t)s->queued_bytes);
+  q->bytes -= job_bytes(j);
+  waiting(s);
   pthread_cond_broadcast(&s->changed);
   blob_drop(j->blob);
   free(j);
+}
+
+// With the lock: the queue's oldest job is not written.
+static void give_up(struct queue *q) {
+  job_end(q, next_job(q));
+  metrics_add(q->store->metrics, METRIC_STORE_DROPPED, 1);
 }
 
 // With the lock: waits, until the store may be tried again or the queue closes.
@@ -265,14 +279,11 @@ static void enqueue(struct redis_store *s, enum store_kind kind, const char *key
   *q->last = j;
   q->last = &j->next;
   q->put++;
-  s->queued_bytes += job_bytes(j);
-  // A state can be computed again; so states leave first.
-  for (int k = STORE_KINDS; k-- > 0;)
-    while (s->queued_bytes > s->options.queue_bytes && s->queues[k].first) {
-      job_end(&s->queues[k], next_job(&s->queues[k]));
-      metrics_add(s->metrics, METRIC_STORE_DROPPED, 1);
-    }
-  metrics_set(s->metrics, METRIC_STORE_WAITING, (int64_t)s->queued_bytes);
+  q->bytes += job_bytes(j);
+  // A state can be computed again; so states leave first. The newest one stays: it may be larger than all the room.
+  struct queue *states = &s->queues[STORE_STATE], *turns = &s->queues[STORE_TURN];
+  while (waiting(s) > s->options.queue_bytes && states->first && states->first->next) give_up(states);
+  while (turns->bytes > s->options.queue_bytes && turns->first) give_up(turns);
   pthread_cond_broadcast(&s->changed);
   pthread_mutex_unlock(&s->lock);
 }
@@ -304,10 +315,7 @@ static void redis_close(void *self) {
   for (int k = 0; k < STORE_KINDS; k++) {
     struct queue *q = &s->queues[k];
     if (q->started) pthread_join(q->thread, NULL);
-    while (q->first) {
-      job_end(q, next_job(q));
-      metrics_add(s->metrics, METRIC_STORE_DROPPED, 1);
-    }
+    while (q->first) give_up(q);
   }
   while (s->idle_count) wire_close(s->idle[--s->idle_count]);
   pack_layout_free(&s->layout);

@@ -454,6 +454,47 @@ static void what_waits_is_bounded_and_what_is_old_leaves(void **state) {
   end(SIGKILL);
 }
 
+static void a_state_larger_than_the_room_to_wait_is_written(void **state) {
+  struct replica r = open_replica(kinds[0]);
+  struct blob *older = read_to(&r, 0, 50), *blob = read_to(&r, 50, 100), *turn = blob_of("a turn");
+  struct store_behind b = connect_with(&r, (struct store_redis_options){.queue_bytes = blob->size / 2});
+  b.put(b.self, STORE_STATE, "older", NULL, older); // the store is down
+  b.put(b.self, STORE_STATE, "key", NULL, blob);
+  b.put(b.self, STORE_TURN, "key", NULL, turn);
+  start(port, NULL);
+  for (int i = 0; i < 200 && metrics_get(&metrics, METRIC_STORE_WAITING); i++) usleep(50000);
+  must_have(&b, STORE_STATE, "key", blob);
+  must_have(&b, STORE_TURN, "key", turn);
+  must_lack(&b, STORE_STATE, "older");
+  blob_drop(turn);
+  blob_drop(blob);
+  blob_drop(older);
+  b.close(b.self);
+  close_replica(&r);
+  end(SIGKILL);
+}
+
+// The store ends a connection for which it has to keep more answers than two blocks.
+static void blocks_are_not_asked_for_all_at_once(void **state) {
+  enum { TURNS = 12, EACH = 50 }; // 50 KiB a block
+  const char *const few[] = {"--client-output-buffer-limit", "normal", "200kb", "0", "0", NULL};
+  start(port, few);
+  struct replica r = open_replica(kinds[GROWS]);
+  struct store_behind b = connect_to(&r);
+  char key[16], last[16] = "";
+  for (size_t i = 0; i < TURNS; i++) {
+    struct blob *turn = read_to(&r, i * EACH, (i + 1) * EACH);
+    snprintf(key, sizeof key, "turn%zu", i);
+    put(&b, key, last, turn);
+    memcpy(last, key, sizeof last);
+    if (i + 1 == TURNS) must_have(&b, STORE_STATE, key, turn);
+    blob_drop(turn);
+  }
+  b.close(b.self);
+  close_replica(&r);
+  end(SIGKILL);
+}
+
 static void a_value_that_the_store_finds_too_large_does_not_stop_others(void **state) {
   const char *const small[] = {"--proto-max-bulk-len", "1mb", NULL};
   start(port, small);
@@ -562,6 +603,8 @@ int main(void) {
       cmocka_unit_test_teardown(only_waiting_takes_of_the_time_for_the_store, stop_server),
       cmocka_unit_test_teardown(a_store_that_falls_silent_is_not_waited_for_by_the_size_of_what_it_took, stop_server),
       cmocka_unit_test_teardown(what_waits_is_bounded_and_what_is_old_leaves, stop_server),
+      cmocka_unit_test_teardown(a_state_larger_than_the_room_to_wait_is_written, stop_server),
+      cmocka_unit_test_teardown(blocks_are_not_asked_for_all_at_once, stop_server),
       cmocka_unit_test_teardown(a_value_that_the_store_finds_too_large_does_not_stop_others, stop_server),
       cmocka_unit_test_teardown(another_models_values_are_refused, stop_server),
       cmocka_unit_test_teardown(passwords_and_certificates_are_checked, stop_server),
