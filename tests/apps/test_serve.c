@@ -217,7 +217,7 @@ static void fields_are_read(void **state) {
   static const char body[] =
       "{\"prompt\": [[1, 2], [3]], \"n\": 2, \"max_tokens\": 7, \"temperature\": 0.5, \"seed\": 9,"
       "\"stop\": [\"a\", \"b\"], \"logprobs\": 3, \"echo\": true, \"stream\": true,"
-      "\"stream_options\": {\"include_usage\": true}, \"top_p\": null, \"unknown\": {}}";
+      "\"stream_options\": {\"include_usage\": true}, \"top_p\": null, \"tool_choice\": \"auto\", \"unknown\": {}}";
   struct request r;
   struct problem p;
   assert_true(request_read(API_COMPLETIONS, body, strlen(body), &r, &p));
@@ -279,6 +279,11 @@ static void wrong_requests_are_named(void **state) {
       {API_RESPONSES, "{}", "no input"},
       {API_RESPONSES, "{\"input\": [{\"type\": \"function_call_output\"}]}", "function_call_output"},
       {API_RESPONSES, "{\"input\": \"x\", \"background\": true}", "background"},
+      {API_CHAT, "{\"messages\": [{\"role\": \"user\", \"content\": \"x\"}], \"tool_choice\": \"required\"}",
+       "tools are not supported"},
+      {API_CHAT, "{\"messages\": [{\"role\": \"user\", \"content\": \"x\"}], \"function_call\": {\"name\": \"f\"}}",
+       "tools are not supported"},
+      {API_RESPONSES, "{\"input\": \"x\", \"include\": [\"message.output_text.logprobs\"]}", "include"},
       {API_RESPONSES, "{\"input\": \"x\", \"prompt\": {\"id\": \"y\"}}", "stored prompts"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
