@@ -7,6 +7,8 @@
 
 size_t working_most(const struct server *s) { return (size_t)s->options.working_mib << 20; }
 
+const char working_full[] = "the memory for requests is full; try again";
+
 bool working_take(struct server *s, size_t *taken, size_t bytes) {
   const size_t most = working_most(s), before = atomic_fetch_add(&s->working, bytes);
   const bool good = before <= most && bytes <= most - before;
@@ -30,7 +32,7 @@ bool call_take(struct call *call, size_t bytes, struct problem *p) {
     problem_set(p, 400, "", "request_too_large",
                 "the request needs more than %zu MiB of memory: fewer tokens, choices or probabilities", share >> 20);
   else if (!working_take(call->server, &call->taken, bytes))
-    problem_set(p, 429, "", "memory_full", "the memory for requests is full; try again");
+    problem_set(p, 429, "", "memory_full", "%s", working_full);
   return !p->status;
 }
 

@@ -258,7 +258,7 @@ static void states_later(void *user, bool ending) {
     x->left = true; // what changes a state is done, whether its client waits or not
     metrics_add(&x->http->server->metrics, METRIC_CANCELLED, 1);
   } else {
-    x->reply = states_answer(x->http->server, x->method, x->id, &x->body);
+    x->reply = states_answer(x->http->server, x->method, x->id, &x->body, &x->taken);
   }
   MHD_resume_connection(x->connection);
 }
@@ -332,7 +332,7 @@ static enum MHD_Result dispatch(struct http *http, struct MHD_Connection *connec
   bool right;
   x->visitor->since = 0;
   if (x->large) return refuse(http, connection, x, 413, "the body has more than %zu bytes", most_bytes(http, x));
-  if (x->crowded) return refuse(http, connection, x, 429, "the memory for requests is full; try again");
+  if (x->crowded) return refuse(http, connection, x, 429, "%s", working_full);
   route_of(url, method, &right, &rest);
   switch (x->route) {
   case ROUTE_HEALTH: return queue(http, connection, x, about_health());
