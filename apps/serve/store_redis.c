@@ -240,9 +240,8 @@ static void *write_queue(void *user) {
   pthread_mutex_lock(&s->lock);
   for (;;) {
     while (!q->first && !s->closing) pthread_cond_wait(&s->changed, &s->lock);
-    if (!q->first) break;
+    if (s->closing) break;
     if (s->pause_ms && now_ms() < s->down_until) {
-      if (s->closing) break;
       pause_writing(s);
       continue;
     }
@@ -307,7 +306,11 @@ static void redis_settle(void *self, enum store_kind kind, uint32_t milliseconds
 
 static void redis_close(void *self) {
   struct redis_store *s = self;
-  for (int k = 0; k < STORE_KINDS; k++) redis_settle(s, k, CLOSE_MS);
+  const uint64_t until = now_ms() + CLOSE_MS;
+  for (int k = 0; k < STORE_KINDS; k++) {
+    const uint64_t now = now_ms();
+    redis_settle(s, k, now < until ? (uint32_t)(until - now) : 0);
+  }
   pthread_mutex_lock(&s->lock);
   s->closing = true;
   pthread_cond_broadcast(&s->changed);

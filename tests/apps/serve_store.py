@@ -133,6 +133,18 @@ def late(redis):
     s.end()
 
 
+def end(redis):
+    """A replica that ends writes to a slow store for a bounded time."""
+    proxy = Proxy(redis.port)
+    s = Server(program, hybrid, "--slots", "16", "--store", f"redis://127.0.0.1:{proxy.port}", "--store-timeout", "10000")
+    proxy.pause = 0.5  # two answers a value: a state takes a second
+    together([lambda i=i: s.complete([5 + i, 6], max_tokens=2, ignore_eos=True, **greedy) for i in range(24)])
+    begun, waiting = time.time(), s.metric("store_waiting_bytes")
+    check(waiting > 0, "nothing waits")
+    s.end()
+    check(time.time() - begun < 20, f"the replica ended after {time.time() - begun:.1f} s with {waiting} bytes")
+
+
 with tempfile.TemporaryDirectory() as folder:
     redis = Redis(folder)
     redis.start()
