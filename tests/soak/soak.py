@@ -186,12 +186,12 @@ async def after_kill(one, two, turn, more):
 
 async def next_turn(folder, n):
     redis = folder.add(Redis(folder.path))
-    args = ["--store", redis.url, "--context", str(n["long"] + n["more"] + 10), "--quiet", "--store-queue", "65536"]
+    args = ["--store", redis.url, "--context", str(n["long"] + n["more"] + 10), "--quiet"]
     one = folder.replica("one", "--memory", "65536", *args)
     two = folder.replica("two", "--memory", "0", *args)
     await warm(one)
     await warm(two)
-    more = [301 + i for i in range(n["more"])]
+    more, computed = [301 + i for i in range(n["more"])], 0
     for length in (n["short"], n["long"]):
         draw = random.Random(length)
         tokens = [draw.randrange(300, 3000) for _ in range(length)]
@@ -206,10 +206,12 @@ async def next_turn(folder, n):
         for place, (tries, ask) in places.items():
             took = [await ask() for _ in range(tries)]
             ms = sorted(round(1e3 * seconds, 1) for seconds, _ in took)
+            again = sum(cached < length for _, cached in took)
+            computed += again
             print(json.dumps({"behind": length, "read_seconds": round(read, 2), "more": n["more"], "state": place,
-                              "first_ms": {"p50": ms[len(ms) // 2], "min": ms[0], "max": ms[-1], "count": len(ms)}}),
-                  flush=True)
-            check(all(cached >= length for _, cached in took), f"{place}: something was read again: {took}")
+                              "first_ms": {"p50": ms[len(ms) // 2], "min": ms[0], "max": ms[-1], "count": len(ms)},
+                              "computed_again": again}), flush=True)
+    check(not computed, f"{computed} times the history was computed again")
 
 
 # ---------------------------------------------------------------- SIGTERM
