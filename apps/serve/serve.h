@@ -38,6 +38,7 @@ struct server {
 size_t working_most(const struct server *server); // --working in bytes
 // Host memory that a request uses until it is answered: serve_call.c. False: the sum would be too large.
 bool working_take(struct server *server, size_t *taken, size_t bytes);
+extern const char working_full[]; // what a client is told then
 void working_give(struct server *server, size_t *taken);
 
 struct http;

@@ -7,6 +7,8 @@
 
 size_t working_most(const struct server *s) { return (size_t)s->options.working_mib << 20; }
 
+const char working_full[] = "the memory for requests is full; try again";
+
 bool working_take(struct server *s, size_t *taken, size_t bytes) {
   const size_t most = working_most(s), before = atomic_fetch_add(&s->working, bytes);
   const bool good = before <= most && bytes <= most - before;
@@ -30,8 +32,27 @@ bool call_take(struct call *call, size_t bytes, struct problem *p) {
     problem_set(p, 400, "", "request_too_large",
                 "the request needs more than %zu MiB of memory: fewer tokens, choices or probabilities", share >> 20);
   else if (!working_take(call->server, &call->taken, bytes))
-    problem_set(p, 429, "", "memory_full", "the memory for requests is full; try again");
+    problem_set(p, 429, "", "memory_full", "%s", working_full);
   return !p->status;
+}
+
+void task_set_state(struct task *t, struct blob *state, size_t tokens) {
+  blob_drop(t->state);
+  t->state = blob_hold(state);
+  t->cached = tokens;
+}
+
+// The usage figures count a prompt once, whatever its choices.
+void task_count_cached(const struct task *t) {
+  if (t->index % t->call->request.n) return;
+  pthread_mutex_lock(&t->call->lock);
+  t->call->cached_tokens += t->base_count;
+  pthread_mutex_unlock(&t->call->lock);
+}
+
+void task_set_base_state(struct task *t, struct blob *state) {
+  task_set_state(t, state, t->base_count);
+  task_count_cached(t);
 }
 
 // All texts of a call continue the same state, so it is fetched once.
@@ -44,20 +65,9 @@ void call_fetch_states(struct call *call) {
     if (!asked) state = store_get_state(call->server->store, t->base_key, t->base_count);
     asked = true;
     t->in_slot = false;
-    if (!state) continue;
-    t->state = blob_hold(state);
-    t->cached = t->base_count;
-    call_add_cached(t);
+    if (state) task_set_base_state(t, state);
   }
   blob_drop(state);
-}
-
-// The usage figures count a prompt once, whatever its choices.
-void call_add_cached(struct task *t) {
-  if (t->index % t->call->request.n) return;
-  pthread_mutex_lock(&t->call->lock);
-  t->call->cached_tokens += t->base_count;
-  pthread_mutex_unlock(&t->call->lock);
 }
 
 bool bytes_add(struct bytes *to, const char *data, size_t size) {

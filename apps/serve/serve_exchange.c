@@ -230,7 +230,7 @@ static enum MHD_Result answer_call(struct http *http, struct MHD_Connection *con
   if (x->left) return MHD_NO;
   if (x->problem.status) {
     struct reply reply = reply_refuse(&x->problem);
-    reply.retry = x->retry;
+    if (x->retry) reply.retry = x->retry; // measured; else what the problem's kind says
     return queue(http, connection, x, reply);
   }
   return x->call->request.stream ? queue_stream(http, connection, x) : finish(http, connection, x);
@@ -259,7 +259,7 @@ static void states_later(void *user, bool ending) {
     x->left = true; // what changes a state is done, whether its client waits or not
     metrics_add(&x->http->server->metrics, METRIC_CANCELLED, 1);
   } else {
-    x->reply = states_answer(x->http->server, x->method, x->id, &x->body);
+    x->reply = states_answer(x->http->server, x->method, x->id, &x->body, &x->taken);
   }
   MHD_resume_connection(x->connection);
 }
@@ -333,7 +333,7 @@ static enum MHD_Result dispatch(struct http *http, struct MHD_Connection *connec
   bool right;
   x->visitor->since = 0;
   if (x->large) return refuse(http, connection, x, 413, "the body has more than %zu bytes", most_bytes(http, x));
-  if (x->crowded) return refuse(http, connection, x, 429, "the memory for requests is full; try again");
+  if (x->crowded) return refuse(http, connection, x, 429, "%s", working_full);
   route_of(url, method, &right, &rest);
   switch (x->route) {
   case ROUTE_HEALTH: return queue(http, connection, x, about_health());

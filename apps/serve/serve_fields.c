@@ -109,6 +109,24 @@ static void refuse_modalities(const json_t *modalities, struct problem *p) {
   }
 }
 
+// A model without tools may be asked to use none of them.
+static void refuse_choice(const json_t *root, const char *name, struct problem *p) {
+  const char *choice = field_string(root, name);
+  if (present(root, name) && (!choice || (strcmp(choice, "none") != 0 && strcmp(choice, "auto") != 0)))
+    problem_set(p, 400, name, "unsupported", "%s takes \"none\" or \"auto\": tools are not supported", name);
+}
+
+static void refuse_included(const json_t *list, struct problem *p) {
+  size_t i;
+  const json_t *item;
+  json_array_foreach(list, i, item) {
+    const char *name = json_string_value(item);
+    if (name && strstr(name, "logprobs"))
+      problem_set(p, 400, "include", "unsupported", "include: %.80s is not supported; /v1/completions has logprobs",
+                  name);
+  }
+}
+
 void fields_refuse(enum api api, const json_t *root, uint32_t n, struct problem *p) {
   static const char *const names[] = {
       "tools", "functions",  "frequency_penalty", "presence_penalty", "logit_bias",        "suffix",
@@ -122,6 +140,9 @@ void fields_refuse(enum api api, const json_t *root, uint32_t n, struct problem 
     problem_set(p, 400, "best_of", "unsupported", "best_of is not supported unless it equals n");
   refuse_format(json_object_get(root, "response_format"), "response_format", p);
   refuse_format(json_object_get(json_object_get(root, "text"), "format"), "text.format", p);
+  refuse_choice(root, "tool_choice", p);
+  refuse_choice(root, "function_call", p);
+  refuse_included(json_object_get(root, "include"), p);
   refuse_modalities(json_object_get(root, "modalities"), p);
   if (api == API_RESPONSES && present(root, "prompt"))
     problem_set(p, 400, "prompt", "unsupported", "stored prompts are not supported; input takes the text");

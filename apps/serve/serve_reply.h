@@ -13,8 +13,10 @@ struct reply {
 };
 struct reply reply_json(unsigned status, char *text); // takes over the text; NULL: no memory
 struct reply reply_refuse(const struct problem *problem);
-// /v1/states: serve_states.c. id: NULL for the collection.
-struct reply states_answer(struct server *server, const char *method, const char *id, const struct bytes *body);
+// /v1/states: serve_states.c. id: NULL for the collection. *taken grows by the memory for requests that the answer
+// takes.
+struct reply states_answer(struct server *server, const char *method, const char *id, const struct bytes *body,
+                           size_t *taken);
 
 char *reply_problem(const struct problem *problem); // the error object; the caller frees it; NULL: no memory
 // The whole answer of a call whose texts are finished. The caller frees it; NULL: no memory.

@@ -22,7 +22,9 @@ static bool unpack(const struct server *s, const struct blob *blob, struct turn 
   return turn_unpack(blob, s->engine.model_info.vocabulary, turn);
 }
 
-static struct reply get(struct server *s, const struct blob *turn_blob) {
+// The answer is a copy, which a client may take slowly.
+static struct reply get(struct server *s, const struct blob *turn_blob, size_t *taken) {
+  struct problem problem = {0};
   struct turn turn;
   struct blob *state = NULL;
   enum store_found found = STORE_ABSENT;
@@ -33,14 +35,20 @@ static struct reply get(struct server *s, const struct blob *turn_blob) {
                   "the state has left the memory; the next turn computes it again from its tokens");
   const struct head head = {MAGIC, (uint32_t)turn_blob->size, state->size};
   struct reply out = {200, "application/octet-stream", NULL, sizeof head + turn_blob->size + state->size, 0};
-  out.body = malloc(out.bytes);
+  if (out.bytes > working_most(s))
+    problem_set(&problem, 413, "", "request_too_large", "the state has %zu bytes, and the memory for requests has %zu",
+                out.bytes, working_most(s));
+  else if (!working_take(s, taken, out.bytes))
+    problem_set(&problem, 429, "", "memory_full", "%s", working_full);
+  out.body = problem.status ? NULL : malloc(out.bytes);
   if (out.body) {
     memcpy(out.body, &head, sizeof head);
     memcpy(out.body + sizeof head, turn_blob->bytes, turn_blob->size);
     memcpy(out.body + sizeof head + turn_blob->size, state->bytes, state->size);
   }
   blob_drop(state);
-  return out.body ? out : refuse(500, "", "", "out of memory");
+  if (!out.body) problem_set(&problem, 500, "", "", "out of memory");
+  return out.body ? out : reply_refuse(&problem);
 }
 
 // Takes over the JSON.
@@ -149,7 +157,8 @@ static struct reply drop(struct server *s, const char *id, const struct blob *bl
   return json_reply(json_pack("{s:s, s:s, s:b}", "id", id, "object", "state", "deleted", 1));
 }
 
-struct reply states_answer(struct server *s, const char *method, const char *id, const struct bytes *body) {
+struct reply states_answer(struct server *s, const char *method, const char *id, const struct bytes *body,
+                           size_t *taken) {
   if (!id) return fork_turn(s, body);
   if (!store_key_valid(id) || strlen(id) >= TURN_ID)
     return refuse(400, "", "", "a state's id has at most 63 letters, digits, _ and -");
@@ -157,7 +166,7 @@ struct reply states_answer(struct server *s, const char *method, const char *id,
   struct blob *blob;
   if (store_get(s->store, STORE_TURN, id, &blob) == STORE_DOWN) return refuse(503, "", "", store_down);
   if (!blob) return refuse(404, "", "state_not_found", "there is no such state, or it has expired");
-  struct reply out = !strcmp(method, "GET") ? get(s, blob) : drop(s, id, blob);
+  struct reply out = !strcmp(method, "GET") ? get(s, blob, taken) : drop(s, id, blob);
   blob_drop(blob);
   return out;
 }

@@ -25,6 +25,7 @@ struct queue {
   enum store_kind kind;
   struct job *first, **last;
   uint64_t put, done; // jobs so far
+  uint64_t bytes;     // of those that are not done
   pthread_t thread;
   bool started;
 };
@@ -37,7 +38,6 @@ struct redis_store {
   pthread_mutex_t lock;
   pthread_cond_t changed; // of the queues
   struct queue queues[STORE_KINDS];
-  uint64_t queued_bytes;
   struct wire *idle[IDLE_WIRES];
   size_t idle_count;
   uint64_t down_until, pause_ms; // of platform_clock_ns(); pause 0: the store answers
@@ -80,16 +80,16 @@ static void close_idle(struct redis_store *s) {
 }
 
 // A connection, new or one that has answered before. NULL: there is none for now.
-static struct wire *wire_take(struct redis_store *s, uint64_t until) {
+static struct wire *wire_take(struct redis_store *s, struct wire_time *time) {
   struct wire *wire = NULL;
   char error[WIRE_ERROR];
   pthread_mutex_lock(&s->lock);
   if (s->idle_count) wire = s->idle[--s->idle_count];
   const bool down = s->pause_ms && now_ms() < s->down_until;
   pthread_mutex_unlock(&s->lock);
-  if (wire) wire_set_until(wire, until);
+  if (wire) wire_set_time(wire, time);
   if (wire || down) return wire;
-  const struct wire_options options = {&s->address, s->options.ca, until};
+  const struct wire_options options = {&s->address, s->options.ca, time};
   wire = wire_open(&options, error);
   if (!wire) store_failed(s, error);
   return wire;
@@ -106,11 +106,11 @@ static void wire_give(struct redis_store *s, struct wire *wire) {
 // Calls `work` with a connection, and once more where that fails and time is left, with a new one: the store may have
 // been restarted. false: the store does not answer.
 static bool with_wire(struct redis_store *s, bool (*work)(const struct values *values, void *user), void *user) {
-  const uint64_t until = platform_clock_ns() + s->options.timeout_ms * UINT64_C(1000000);
+  struct wire_time time = wire_time_of(s->options.timeout_ms);
   bool last = false;
   for (int again = 0; !last; again++) {
     struct values values = {.layout = &s->layout, .metrics = s->metrics, .options = &s->options};
-    values.wire = wire_take(s, until);
+    values.wire = wire_take(s, &time);
     if (!values.wire) return false;
     if (work(&values, user)) {
       store_answered(s);
@@ -118,7 +118,7 @@ static bool with_wire(struct redis_store *s, bool (*work)(const struct values *v
       return true;
     }
     if (!again) close_idle(s); // they are as old as this one
-    last = again || platform_clock_ns() >= until;
+    last = again || !time.left;
     if (last) store_failed(s, wire_error(values.wire));
     wire_close(values.wire);
   }
@@ -199,15 +199,29 @@ static struct job *next_job(struct queue *q) {
   return j;
 }
 
+// With the lock: bytes that wait to be written.
+static uint64_t waiting(const struct redis_store *s) {
+  uint64_t bytes = 0;
+  for (int k = 0; k < STORE_KINDS; k++) bytes += s->queues[k].bytes;
+  metrics_set(s->metrics, METRIC_STORE_WAITING, (int64_t)bytes);
+  return bytes;
+}
+
 // With the lock: the job is written or given up.
 static void job_end(struct queue *q, struct job *j) {
   struct redis_store *s = q->store;
   q->done++;
-  s->queued_bytes -= job_bytes(j);
-  metrics_set(s->metrics, METRIC_STORE_WAITING, (int64_t)s->queued_bytes);
+  q->bytes -= job_bytes(j);
+  waiting(s);
   pthread_cond_broadcast(&s->changed);
   blob_drop(j->blob);
   free(j);
+}
+
+// With the lock: the queue's oldest job is not written.
+static void give_up(struct queue *q) {
+  job_end(q, next_job(q));
+  metrics_add(q->store->metrics, METRIC_STORE_DROPPED, 1);
 }
 
 // With the lock: waits, until the store may be tried again or the queue closes.
@@ -226,9 +240,8 @@ static void *write_queue(void *user) {
   pthread_mutex_lock(&s->lock);
   for (;;) {
     while (!q->first && !s->closing) pthread_cond_wait(&s->changed, &s->lock);
-    if (!q->first) break;
+    if (s->closing) break;
     if (s->pause_ms && now_ms() < s->down_until) {
-      if (s->closing) break;
       pause_writing(s);
       continue;
     }
@@ -265,14 +278,11 @@ static void enqueue(struct redis_store *s, enum store_kind kind, const char *key
   *q->last = j;
   q->last = &j->next;
   q->put++;
-  s->queued_bytes += job_bytes(j);
-  // A state can be computed again; so states leave first.
-  for (int k = STORE_KINDS; k-- > 0;)
-    while (s->queued_bytes > s->options.queue_bytes && s->queues[k].first) {
-      job_end(&s->queues[k], next_job(&s->queues[k]));
-      metrics_add(s->metrics, METRIC_STORE_DROPPED, 1);
-    }
-  metrics_set(s->metrics, METRIC_STORE_WAITING, (int64_t)s->queued_bytes);
+  q->bytes += job_bytes(j);
+  // A state can be computed again; so states leave first. The newest one stays: it may be larger than all the room.
+  struct queue *states = &s->queues[STORE_STATE], *turns = &s->queues[STORE_TURN];
+  while (waiting(s) > s->options.queue_bytes && states->first && states->first->next) give_up(states);
+  while (turns->bytes > s->options.queue_bytes && turns->first) give_up(turns);
   pthread_cond_broadcast(&s->changed);
   pthread_mutex_unlock(&s->lock);
 }
@@ -296,7 +306,11 @@ static void redis_settle(void *self, enum store_kind kind, uint32_t milliseconds
 
 static void redis_close(void *self) {
   struct redis_store *s = self;
-  for (int k = 0; k < STORE_KINDS; k++) redis_settle(s, k, CLOSE_MS);
+  const uint64_t until = now_ms() + CLOSE_MS;
+  for (int k = 0; k < STORE_KINDS; k++) {
+    const uint64_t now = now_ms();
+    redis_settle(s, k, now < until ? (uint32_t)(until - now) : 0);
+  }
   pthread_mutex_lock(&s->lock);
   s->closing = true;
   pthread_cond_broadcast(&s->changed);
@@ -304,10 +318,7 @@ static void redis_close(void *self) {
   for (int k = 0; k < STORE_KINDS; k++) {
     struct queue *q = &s->queues[k];
     if (q->started) pthread_join(q->thread, NULL);
-    while (q->first) {
-      job_end(q, next_job(q));
-      metrics_add(s->metrics, METRIC_STORE_DROPPED, 1);
-    }
+    while (q->first) give_up(q);
   }
   while (s->idle_count) wire_close(s->idle[--s->idle_count]);
   pack_layout_free(&s->layout);

@@ -12,7 +12,8 @@
 #include <string.h>
 #include <time.h>
 
-enum { NAME = 160, BLOCK_BYTES = 128 << 20 };
+// The store copies what is asked for before it sends it, so few blocks are asked for at once.
+enum { NAME = 160, BLOCK_BYTES = 128 << 20, ASKED_BLOCKS = 2 };
 
 struct name {
   char text[NAME];
@@ -308,13 +309,13 @@ static bool assemble(const struct values *v, const redisReply *value, char **sta
     refuse(v);
     return true;
   }
-  for (size_t i = 0; i < blocks.count; i++) {
-    const struct name name = name_of(v, 'b', blocks.items[i].id);
-    if (!ask(v, &name)) return false;
-  }
   bool whole = true;
-  for (size_t i = 0; i < blocks.count; i++) {
+  for (size_t i = 0, asked = 0; i < blocks.count; i++) {
     redisReply *block;
+    for (; asked < blocks.count && asked < i + ASKED_BLOCKS; asked++) {
+      const struct name name = name_of(v, 'b', blocks.items[asked].id);
+      if (!ask(v, &name)) return false;
+    }
     if (!got(v, &block)) return false;
     const struct pack_bytes have = {block ? block->str : NULL, block ? (size_t)block->len : 0};
     if (whole && block && !pack_add(v->layout, *state, *bytes, &blocks.items[i], &have)) refuse(v), whole = false;

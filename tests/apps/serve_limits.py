@@ -54,6 +54,35 @@ def memory():
     s.end()
 
 
+def states():
+    """The answers to GET of states take of the memory for requests, and a state larger than it is refused."""
+    hybrid = top + "/tests/vectors/models/tiny_delta_net_global"  # 1 KiB a token
+    s = Server(program, hybrid, "--slots", "2", "--context", "8000", "--working", "16")
+    state = s.complete([5] * 7000, max_tokens=1)["state"]  # more than what the kernel takes for a client that does not read
+    held = []
+    for i in range(2):
+        c = socket.socket()
+        c.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        c.connect(("127.0.0.1", s.port))
+        c.sendall(f"GET /v1/states/{state} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        check(b" 200 " in c.recv(1024), f"state {i}")
+        held.append(c)
+    status, headers, data = s.ask("GET", "/v1/states/" + state)
+    check(status == 429 and headers["Retry-After"] and b"memory for requests is full" in data, f"a third: {status} {data[:99]}")
+    for c in held:
+        c.close()
+    s.wait_metric("request_bytes", 0)
+    check(s.ask("GET", "/v1/states/" + state)[0] == 200, "the state, when others have theirs")
+    s.wait_metric("request_bytes", 0)
+    s.end()
+
+    s = Server(program, hybrid, "--working", "1")
+    state = s.complete([5] * 1500, max_tokens=1)["state"]
+    status, _, data = s.ask("GET", "/v1/states/" + state)
+    check(status == 413 and b"the memory for requests has 1048576" in data, f"a large state: {status} {data[:99]}")
+    s.end()
+
+
 def stalled():
     """A client that stops reading in the middle of a stream is dropped after --timeout, and nobody else waits."""
     s = Server(program, novelist, "--slots", "2", "--timeout", "2", "--tokens", "1000000",

@@ -1,106 +1,16 @@
 // test_store: states in a Redis of the test's own, which is killed, stopped and restarted.
-#include "common.h"
-#include "platform.h"
-#include "store_pack.h"
 #include "store_redis.h"
-#include "store_wire.h"
+#include "store_tools.h"
 
-#include <math.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+enum { TLS_PORT = 1 };
 
-#define TINY TESTS_DIR "/vectors/models/"
-static const char *const kinds[] = {TINY "tiny_gated_deltanet", TINY "tiny_delta_net_swa",
-                                    TINY "tiny_delta_net_global"};
-enum { KINDS = sizeof kinds / sizeof *kinds, GROWS = 2, TEXT = 600, TLS_PORT = 1 };
-
-static deltaic_context *context;
-static deltaic_device *device;
-static int32_t text[TEXT];
-static int port;
-static pid_t server;
 static struct metrics metrics;
-
-// ---------------------------------------------------------------- the store
-
-static bool answers(int at, bool tls) {
-  char url[128], error[WIRE_ERROR];
-  snprintf(url, sizeof url, "redis%s://:secret@127.0.0.1:%d", tls ? "s" : "", at);
-  struct store_address address;
-  assert_null(store_address_parse(url, &address));
-  const struct wire_options options = {&address, tls ? "store_cert.pem" : NULL, platform_clock_ns() + 2000000000u};
-  struct wire *wire = wire_open(&options, error);
-  wire_close(wire);
-  return wire;
-}
-
-// A Redis on the port; more: options behind those that all have, ended by NULL.
-static void start(int at, const char *const *more) {
-  char number[16];
-  const char *args[32] = {"redis-server", "--bind",     "127.0.0.1", "--save",    "",          "--daemonize",
-                          "no",           "--loglevel", "warning",   "--logfile", "store.log", "--requirepass",
-                          "secret"};
-  size_t n = 13;
-  snprintf(number, sizeof number, "%d", at);
-  bool tls = false;
-  for (; more && *more; more++) tls |= !strcmp(*more, "--tls-port"), args[n++] = *more;
-  if (!tls) args[n++] = "--port", args[n++] = number;
-  server = fork();
-  if (!server) {
-    execvp(args[0], (char *const *)args);
-    _exit(127);
-  }
-  for (int i = 0; i < 400 && !answers(at, tls); i++) usleep(50000);
-  assert_true(answers(at, tls));
-}
-
-static void end(int with) {
-  if (server > 0) kill(server, with), waitpid(server, NULL, 0);
-  server = 0;
-}
-
-// ---------------------------------------------------------------- models and states
-
-struct replica {
-  deltaic_model *model;
-  deltaic_session *session;
-  deltaic_model_info info;
-  struct pack_layout layout;
-};
-
-static struct replica open_replica(const char *path) {
-  struct replica r;
-  const deltaic_session_options options = {.size = sizeof options, .context = TEXT};
-  assert_int_equal(deltaic_model_open(device, path, NULL, &r.model), DELTAIC_OK);
-  assert_int_equal(deltaic_session_create(r.model, &options, &r.session), DELTAIC_OK);
-  deltaic_model_get_info(r.model, &r.info);
-  assert_true(pack_layout_read(r.session, r.info.fingerprint, &r.layout));
-  return r;
-}
-
-static void close_replica(struct replica *r) {
-  pack_layout_free(&r->layout);
-  deltaic_session_free(r->session);
-  deltaic_model_close(r->model);
-}
-
-// The state after tokens first ... end - 1 are read too.
-static struct blob *read_to(struct replica *r, size_t first, size_t stop) {
-  size_t bytes;
-  assert_int_equal(deltaic_session_eval(r->session, text + first, stop - first, DELTAIC_LOGITS_NONE, NULL), DELTAIC_OK);
-  assert_int_equal(deltaic_session_state_size(r->session, &bytes), DELTAIC_OK);
-  struct blob *blob = blob_create(bytes);
-  assert_int_equal(deltaic_session_save(r->session, blob->bytes, bytes, NULL), DELTAIC_OK);
-  return blob;
-}
 
 static struct store_behind connect_with(const struct replica *r, struct store_redis_options o) {
   static char url[128];
@@ -137,126 +47,7 @@ static void must_lack(struct store_behind *b, enum store_kind kind, const char *
   assert_int_equal(b->get(b->self, kind, key, &got), STORE_ABSENT);
 }
 
-static struct blob *blob_of(const char *bytes) {
-  struct blob *blob = blob_create(strlen(bytes));
-  memcpy(blob->bytes, bytes, blob->size);
-  return blob;
-}
-
-// ---------------------------------------------------------------- without a store
-
-static void addresses_are_read_and_wrong_ones_named(void **state) {
-  struct store_address a;
-  assert_null(store_address_parse("redis://localhost", &a));
-  assert_string_equal(a.port, "6379");
-  assert_false(a.tls || a.db || a.password[0]);
-  assert_null(store_address_parse("rediss://me:a%40b%2fc@[::1]:7000/12", &a));
-  assert_string_equal(a.host, "::1");
-  assert_string_equal(a.port, "7000");
-  assert_string_equal(a.user, "me");
-  assert_string_equal(a.password, "a@b/c");
-  assert_true(a.tls && a.db == 12);
-  static const char *const wrong[] = {"localhost:6379",    "http://localhost", "redis://",          "redis://:x@",
-                                      "redis://user@host", "redis://h:0",      "redis://h:65536",   "redis://h:12x",
-                                      "redis://h/x",       "redis://[::1",     "redis://h?db=1",    "redis://:%0@h",
-                                      "redis://:%00@h",    "redis://[::1]x:1", "redis://h/99999999"};
-  for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
-    if (!store_address_parse(wrong[i], &a)) fail_msg("%s is taken", wrong[i]);
-}
-
-// Packs a state with a block up to `cut`, and puts it together; NULL: refused. damage: the byte to change, or 0.
-static char *there_and_back(const struct replica *r, const struct pack_state *s, size_t damage) {
-  struct pack_blocks blocks = {.count = 0}, read;
-  struct pack_bytes values[3] = {{0}};
-  uint64_t cuts[] = {0, 40, s->position}, position;
-  size_t bytes = 0, at = damage;
-  if (r->layout.grows)
-    for (size_t i = 0; i < 2; i++) {
-      struct pack_block *b = &blocks.items[blocks.count++];
-      *b = (struct pack_block){.first = cuts[i], .end = cuts[i + 1]};
-      snprintf(b->id, sizeof b->id, "block%zu", i);
-      values[i + 1] = pack_grown(&r->layout, s, cuts[i], cuts[i + 1]);
-    }
-  values[0] = pack_fixed(&r->layout, s, &blocks);
-  for (size_t i = 0; damage && i < 3; i++) { // the values one behind the other
-    if (at < values[i].bytes) values[i].data[at] ^= 4;
-    at = at < values[i].bytes ? SIZE_MAX : at == SIZE_MAX ? at : at - values[i].bytes;
-  }
-  char *state = NULL;
-  bool fine =
-      pack_read_blocks(&r->layout, values[0].data, values[0].bytes, &read, &position) && read.count == blocks.count;
-  if (fine) state = pack_open(&r->layout, values[0].data, values[0].bytes, &bytes);
-  fine = state && bytes == s->bytes;
-  for (size_t i = 0; fine && i < blocks.count; i++)
-    fine = pack_add(&r->layout, state, bytes, &read.items[i], &values[i + 1]);
-  for (int i = 0; i < 3; i++) free(values[i].data);
-  if (fine && pack_close(state, bytes)) return state;
-  free(state);
-  return NULL;
-}
-
-static void stored_forms_give_the_state_back(void **state) {
-  for (int k = 0; k < KINDS; k++) {
-    struct replica r = open_replica(kinds[k]);
-    struct blob *blob = read_to(&r, 0, 100);
-    float exact[512], rounded[512];
-    const uint32_t bits[] = {32, 16, 8};
-    const double most[] = {0, 2e-3, 0.2}; // relative RMS of logits after 20 more tokens
-    for (int i = 0; i < 3; i++) {
-      const struct pack_state s = {blob->bytes, blob->size, 100, bits[i]};
-      char *back = there_and_back(&r, &s, 0);
-      assert_non_null(back);
-      if (!i) assert_memory_equal(back, blob->bytes, blob->size);
-      assert_int_equal(deltaic_session_load(r.session, back, blob->size), DELTAIC_OK);
-      free(back);
-      assert_int_equal(deltaic_session_eval(r.session, text + 100, 20, DELTAIC_LOGITS_LAST, i ? rounded : exact), 0);
-      double error = 0, size = 0;
-      for (int v = 0; i && v < r.info.vocabulary; v++)
-        error += pow((double)rounded[v] - exact[v], 2), size += pow(exact[v], 2);
-      if (i && !(error > 0 && sqrt(error / size) < most[i]))
-        fail_msg("%s, %u bits: error %g", kinds[k], bits[i], sqrt(error / size));
-    }
-    blob_drop(blob);
-    close_replica(&r);
-  }
-}
-
-static void damaged_and_foreign_values_are_refused(void **state) {
-  struct replica r = open_replica(kinds[GROWS]), other = open_replica(kinds[0]);
-  struct blob *blob = read_to(&r, 0, 100);
-  const struct pack_state s = {blob->bytes, blob->size, 100, 16};
-  for (size_t at = 1; at < blob->size / 2; at += at < 300 ? 1 : 997) {
-    char *back = there_and_back(&r, &s, at);
-    if (back) fail_msg("byte %zu may change", at);
-  }
-  const struct pack_blocks none = {.count = 0};
-  struct pack_bytes value = pack_fixed(&r.layout, &s, &none);
-  size_t bytes;
-  r.layout.fingerprint ^= 1;
-  assert_null(pack_open(&r.layout, value.data, value.bytes, &bytes));
-  r.layout.fingerprint ^= 1;
-  for (size_t cut = 0; cut < value.bytes; cut += 1 + cut / 7) {
-    char *less = malloc(cut + 1); // its own block, so that the sanitizer sees an access past the end
-    memcpy(less, value.data, cut);
-    assert_null(pack_open(&r.layout, less, cut, &bytes));
-    free(less);
-  }
-  assert_null(pack_fixed(&other.layout, &s, &none).data);
-  free(value.data);
-  struct blob *short_one = read_to(&other, 0, 100); // as large behind any number of tokens
-  struct pack_state far = {short_one->bytes, short_one->size, INT32_MAX, 16};
-  value = pack_fixed(&other.layout, &far, &none);
-  assert_non_null(value.data);
-  free(value.data);
-  ++far.position;
-  assert_null(pack_fixed(&other.layout, &far, &none).data);
-  blob_drop(short_one);
-  blob_drop(blob);
-  close_replica(&other);
-  close_replica(&r);
-}
-
-// ---------------------------------------------------------------- with one
+// ---------------------------------------------------------------- what it has, and what it loses
 
 static void another_process_goes_on_bit_for_bit(void **state) {
   start(port, NULL);
@@ -332,8 +123,6 @@ static void a_longer_text_and_its_forks_share_what_caches_have(void **state) {
   end(SIGKILL);
 }
 
-static double since(uint64_t begin) { return (double)(platform_clock_ns() - begin) * 1e-9; }
-
 static void a_store_that_is_down_slows_and_never_stops(void **state) {
   struct replica r = open_replica(kinds[0]);
   struct blob *blob = read_to(&r, 0, 100), *got = NULL;
@@ -401,6 +190,47 @@ static void what_waits_is_bounded_and_what_is_old_leaves(void **state) {
   snprintf(command, sizeof command, "redis-cli -p %d -n 3 -a secret --no-auth-warning dbsize | grep -qx 0", port);
   assert_int_equal(system(command), 0);
   blob_drop(blob);
+  b.close(b.self);
+  close_replica(&r);
+  end(SIGKILL);
+}
+
+static void a_state_larger_than_the_room_to_wait_is_written(void **state) {
+  struct replica r = open_replica(kinds[0]);
+  struct blob *older = read_to(&r, 0, 50), *blob = read_to(&r, 50, 100), *turn = blob_of("a turn");
+  struct store_behind b = connect_with(&r, (struct store_redis_options){.queue_bytes = blob->size / 2});
+  b.put(b.self, STORE_STATE, "older", NULL, older); // the store is down
+  b.put(b.self, STORE_STATE, "key", NULL, blob);
+  b.put(b.self, STORE_TURN, "key", NULL, turn);
+  start(port, NULL);
+  for (int i = 0; i < 200 && metrics_get(&metrics, METRIC_STORE_WAITING); i++) usleep(50000);
+  must_have(&b, STORE_STATE, "key", blob);
+  must_have(&b, STORE_TURN, "key", turn);
+  must_lack(&b, STORE_STATE, "older");
+  blob_drop(turn);
+  blob_drop(blob);
+  blob_drop(older);
+  b.close(b.self);
+  close_replica(&r);
+  end(SIGKILL);
+}
+
+// The store ends a connection for which it has to keep more answers than two blocks.
+static void blocks_are_not_asked_for_all_at_once(void **state) {
+  enum { TURNS = 12, EACH = 50 }; // 50 KiB a block
+  const char *const few[] = {"--client-output-buffer-limit", "normal", "200kb", "0", "0", NULL};
+  start(port, few);
+  struct replica r = open_replica(kinds[GROWS]);
+  struct store_behind b = connect_to(&r);
+  char key[16], last[16] = "";
+  for (size_t i = 0; i < TURNS; i++) {
+    struct blob *turn = read_to(&r, i * EACH, (i + 1) * EACH);
+    snprintf(key, sizeof key, "turn%zu", i);
+    put(&b, key, last, turn);
+    memcpy(last, key, sizeof last);
+    if (i + 1 == TURNS) must_have(&b, STORE_STATE, key, turn);
+    blob_drop(turn);
+  }
   b.close(b.self);
   close_replica(&r);
   end(SIGKILL);
@@ -498,36 +328,22 @@ static void passwords_and_certificates_are_checked(void **state) {
   end(SIGKILL);
 }
 
-static int stop_server(void **state) {
-  end(SIGKILL);
-  return 0;
-}
-
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(addresses_are_read_and_wrong_ones_named),
-      cmocka_unit_test(stored_forms_give_the_state_back),
-      cmocka_unit_test(damaged_and_foreign_values_are_refused),
       cmocka_unit_test_teardown(another_process_goes_on_bit_for_bit, stop_server),
       cmocka_unit_test_teardown(a_longer_text_and_its_forks_share_what_caches_have, stop_server),
       cmocka_unit_test_teardown(a_store_that_is_down_slows_and_never_stops, stop_server),
       cmocka_unit_test_teardown(what_waits_is_bounded_and_what_is_old_leaves, stop_server),
+      cmocka_unit_test_teardown(a_state_larger_than_the_room_to_wait_is_written, stop_server),
+      cmocka_unit_test_teardown(blocks_are_not_asked_for_all_at_once, stop_server),
       cmocka_unit_test_teardown(a_value_that_the_store_finds_too_large_does_not_stop_others, stop_server),
       cmocka_unit_test_teardown(another_models_values_are_refused, stop_server),
       cmocka_unit_test_teardown(passwords_and_certificates_are_checked, stop_server),
   };
-  const deltaic_context_options options = {.size = sizeof options, .cache_dir = ""};
-  const deltaic_device_options cpu = {.size = sizeof cpu, .index = DELTAIC_DEVICE_INDEX_CPU, .threads = 1};
-  uint32_t x = 1;
-  for (int i = 0; i < TEXT; i++) text[i] = 3 + (int32_t)((x = x * 1664525u + 1013904223u) >> 16) % 256;
-  port = 10000 + 2 * (int)(platform_process() * 7 % 11000); // below those that clients' sockets get
-  complain_as("test_store");
-  if (deltaic_context_create(&options, &context) || deltaic_device_open(context, &cpu, &device)) return 1;
+  if (!store_tools_open("test_store")) return 1;
   const int failed = cmocka_run_group_tests(tests, NULL, NULL);
-  deltaic_device_close(device);
-  deltaic_context_free(context);
+  store_tools_close();
   remove("store_cert.pem");
   remove("store_key.pem");
-  remove("store.log");
   return failed;
 }
