@@ -181,9 +181,9 @@ int command_serve(int argc, char **argv) {
       FLAG(0, "reproducible", &o->reproducible,
            "a text's tokens do not depend on the texts beside it; slower (docs/serve.md)"),
       HEADING("finished turns"),
-      COUNT(0, "memory", "MIB", &o->memory_mib, 1, 1u << 24,
+      COUNT(0, "memory", "MIB", &o->memory_mib, 0, 1u << 24,
             "host memory for their states, and a quarter more for their tokens; the least recently used are removed "
-            "first"),
+            "first; 0: none, turns are only in the store"),
       COUNT(0, "expiry", "SECONDS", &o->expiry, 0, 0,
             "turns that nobody continued for this time are removed; 0: never"),
       STORE_OPTIONS(&o->choice),

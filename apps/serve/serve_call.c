@@ -34,6 +34,25 @@ bool call_take(struct call *call, size_t bytes, struct problem *p) {
   return !p->status;
 }
 
+void task_set_state(struct task *t, struct blob *state, size_t tokens) {
+  blob_drop(t->state);
+  t->state = blob_hold(state);
+  t->cached = tokens;
+}
+
+// The usage figures count a prompt once, whatever its choices.
+void task_count_cached(const struct task *t) {
+  if (t->index % t->call->request.n) return;
+  pthread_mutex_lock(&t->call->lock);
+  t->call->cached_tokens += t->base_count;
+  pthread_mutex_unlock(&t->call->lock);
+}
+
+void task_set_base_state(struct task *t, struct blob *state) {
+  task_set_state(t, state, t->base_count);
+  task_count_cached(t);
+}
+
 // All texts of a call continue the same state, so it is fetched once.
 void call_fetch_states(struct call *call) {
   struct blob *state = NULL;
@@ -44,20 +63,9 @@ void call_fetch_states(struct call *call) {
     if (!asked) state = store_get_state(call->server->store, t->base_key, t->base_count);
     asked = true;
     t->in_slot = false;
-    if (!state) continue;
-    t->state = blob_hold(state);
-    t->cached = t->base_count;
-    call_add_cached(t);
+    if (state) task_set_base_state(t, state);
   }
   blob_drop(state);
-}
-
-// The usage figures count a prompt once, whatever its choices.
-void call_add_cached(struct task *t) {
-  if (t->index % t->call->request.n) return;
-  pthread_mutex_lock(&t->call->lock);
-  t->call->cached_tokens += t->base_count;
-  pthread_mutex_unlock(&t->call->lock);
 }
 
 bool bytes_add(struct bytes *to, const char *data, size_t size) {

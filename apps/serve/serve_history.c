@@ -10,14 +10,12 @@ enum { LOOK_BACK = 4 };
 // ---------------------------------------------------------------- the turn
 
 void base_state(const struct server *s, struct base *base) {
-  base->cached = 0;
   base->in_slot = false;
   if (!base->turn.count) return;
   const char *key = base->turn.state;
   base->in_slot = !store_in_memory(s->store, STORE_STATE, key) && batch_has_state(s->batch, key);
   if (base->in_slot) return;
   base->state = store_get_state(s->store, key, base->turn.count);
-  if (base->state) base->cached = base->turn.count;
 }
 
 enum store_found base_find(const struct server *s, const char *key, struct base *base) {

@@ -115,14 +115,13 @@ static void make_tasks(struct call *call, size_t first, struct base *base, struc
     if (last) ids->items = NULL;
     t->base_count = base->turn.count;
     if (t->base_count) snprintf(t->base_key, sizeof t->base_key, "%s", base->turn.state);
-    t->in_slot = base->in_slot && !(k && !t->score);
+    if (k && !t->score) t->leader = &call->tasks[first]; // a text that is scored reads its own prompt
+    t->in_slot = base->in_slot && !t->leader;
     for (size_t i = 0; i < base->turn.span_count; ++i)
       if (!task_add_span(t, TURN_SPAN_END(base->turn.spans[i]), TURN_SPAN_DRAWN(base->turn.spans[i])))
         prepare_no_memory(p);
-    if (k && !t->score) t->leader = &call->tasks[first];
     t->mark = k ? 0 : like->mark;
-    if (base->state && !t->leader) t->state = blob_hold(base->state);
-    t->cached = t->leader ? 0 : base->cached;
+    if (base->state && !t->leader) task_set_base_state(t, base->state);
     if (p->status) return;
     if (prepare_failed(p, start_text(s, t, opening))) return;
     if (r->echo && !call_take(call, t->text.room, p)) return;
@@ -132,7 +131,6 @@ static void make_tasks(struct call *call, size_t first, struct base *base, struc
       snprintf(t->id, sizeof t->id, "%.50s-%u", call->id, t->index);
   }
   call->prompt_tokens += ids->count;
-  call->cached_tokens += base->cached;
 }
 
 static void prepare_prompts(struct server *s, struct call *call, struct base *base, struct problem *p) {

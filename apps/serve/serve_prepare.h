@@ -17,9 +17,8 @@ void prepare_no_memory(struct problem *p);
 
 // serve_history.c: the turn that the tasks of a request go on from.
 struct base {
-  struct blob *turn_blob, *state;
+  struct blob *turn_blob, *state; // state: that behind the turn, or NULL
   struct turn turn;
-  size_t cached;
   bool in_slot; // a slot has the state
 };
 // Finds the turn. Unless it is found, `base` has none.

@@ -73,10 +73,7 @@ void resident_leave(struct batch *b, uint32_t slot, struct blob *copy) {
   struct resident *r = &b->residents[slot];
   pthread_mutex_lock(&b->lock);
   for (struct task *t = copy ? b->first : NULL; t; t = t->next) {
-    if (!wants(t, r->key)) continue;
-    t->state = blob_hold(copy);
-    t->cached = t->base_count;
-    call_add_cached(t);
+    if (wants(t, r->key)) task_set_base_state(t, copy);
   }
   *r = (struct resident){0};
   pthread_mutex_unlock(&b->lock);

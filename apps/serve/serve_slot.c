@@ -106,7 +106,7 @@ static size_t load(struct batch *b, uint32_t slot, struct task *t, bool there) {
   if (!there) metrics_add(m, METRIC_STATE_BYTES_LOADED, (int64_t)t->state->size);
   metrics_add(m, METRIC_CACHED_TOKENS, (int64_t)tokens);
   deltaic_sequence_state_size(b->session, slot, &t->state_bytes);
-  if (!t->state) call_add_cached(t); // only the slot had it
+  if (!t->state) task_count_cached(t); // only the slot had it
   return tokens;
 }
 
@@ -138,9 +138,7 @@ static void release(struct batch *b, struct task *leader) {
     if (!state) state = save(b, (uint32_t)leader->slot);
     if (state) {
       leader->state_bytes = state->size;
-      blob_drop(t->state);
-      t->state = blob_hold(state);
-      t->cached = leader->prompt_count;
+      task_set_state(t, state, leader->prompt_count);
     }
     pthread_mutex_lock(&b->lock);
     t->leader = NULL;

@@ -80,16 +80,16 @@ static void close_idle(struct redis_store *s) {
 }
 
 // A connection, new or one that has answered before. NULL: there is none for now.
-static struct wire *wire_take(struct redis_store *s, uint64_t until) {
+static struct wire *wire_take(struct redis_store *s, struct wire_time *time) {
   struct wire *wire = NULL;
   char error[WIRE_ERROR];
   pthread_mutex_lock(&s->lock);
   if (s->idle_count) wire = s->idle[--s->idle_count];
   const bool down = s->pause_ms && now_ms() < s->down_until;
   pthread_mutex_unlock(&s->lock);
-  if (wire) wire_set_until(wire, until);
+  if (wire) wire_set_time(wire, time);
   if (wire || down) return wire;
-  const struct wire_options options = {&s->address, s->options.ca, until};
+  const struct wire_options options = {&s->address, s->options.ca, time};
   wire = wire_open(&options, error);
   if (!wire) store_failed(s, error);
   return wire;
@@ -106,11 +106,11 @@ static void wire_give(struct redis_store *s, struct wire *wire) {
 // Calls `work` with a connection, and once more where that fails and time is left, with a new one: the store may have
 // been restarted. false: the store does not answer.
 static bool with_wire(struct redis_store *s, bool (*work)(const struct values *values, void *user), void *user) {
-  const uint64_t until = platform_clock_ns() + s->options.timeout_ms * UINT64_C(1000000);
+  struct wire_time time = wire_time_of(s->options.timeout_ms);
   bool last = false;
   for (int again = 0; !last; again++) {
     struct values values = {.layout = &s->layout, .metrics = s->metrics, .options = &s->options};
-    values.wire = wire_take(s, until);
+    values.wire = wire_take(s, &time);
     if (!values.wire) return false;
     if (work(&values, user)) {
       store_answered(s);
@@ -118,7 +118,7 @@ static bool with_wire(struct redis_store *s, bool (*work)(const struct values *v
       return true;
     }
     if (!again) close_idle(s); // they are as old as this one
-    last = again || platform_clock_ns() >= until;
+    last = again || !time.left;
     if (last) store_failed(s, wire_error(values.wire));
     wire_close(values.wire);
   }

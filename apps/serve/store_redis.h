@@ -13,7 +13,7 @@ struct store_redis_options {
   const char *ca;       // certificates to trust; NULL: those of the system
   uint32_t bits;        // of stored numbers: 32, 16 or 8
   uint32_t seconds;     // entries that nobody used for so long expire; 0: never
-  uint32_t timeout_ms;  // the longest time of an operation, a second more for every WIRE_LEAST_MIB
+  uint32_t timeout_ms;  // the longest wait of an operation (store_wire.h)
   uint64_t bytes;       // the most that the model's values may take there; 0: as much as the store lets
   uint64_t queue_bytes; // the most that may wait to be written
   uint64_t fingerprint; // of the model

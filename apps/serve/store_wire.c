@@ -23,8 +23,8 @@ enum { IN_BYTES = 1 << 18, OUT_BYTES = 1 << 16, LARGE_REPLY = 1 << 17, MOST_REPL
 struct wire {
   int fd;
   SSL_CTX *context;
-  SSL *ssl;       // NULL: no TLS
-  uint64_t until; // no wait is longer
+  SSL *ssl; // NULL: no TLS
+  struct wire_time *time;
   redisReader *reader;
   size_t queued;      // bytes of `out`
   size_t taken, have; // of `in`: bytes that were taken, and that there are
@@ -48,24 +48,35 @@ static bool broken_tls(struct wire *w, const char *what) {
 
 // ---------------------------------------------------------------- bytes
 
-// Milliseconds that are left, rounded up.
-static int left(const struct wire *w) {
-  const uint64_t now = platform_clock_ns();
-  return now < w->until ? (int)((w->until - now + 999999) / 1000000) : 0;
+struct wire_time wire_time_of(uint32_t milliseconds) {
+  const uint64_t ns = milliseconds * UINT64_C(1000000);
+  return (struct wire_time){ns, ns};
 }
+
+// Milliseconds that are left, rounded up.
+static int left(const struct wire *w) { return (int)((w->time->left + 999999) / 1000000); }
+
+static void take_time(struct wire *w, uint64_t ns) { w->time->left -= ns < w->time->left ? ns : w->time->left; }
 
 static bool await(struct wire *w, short events, const char *what) {
   struct pollfd p = {.fd = w->fd, .events = events};
   int ready;
-  do ready = poll(&p, 1, left(w));
-  while (ready < 0 && errno == EINTR);
+  do {
+    const uint64_t begin = platform_clock_ns();
+    ready = poll(&p, 1, left(w));
+    take_time(w, platform_clock_ns() - begin);
+  } while (ready < 0 && errno == EINTR);
   if (ready > 0) return true;
   if (!ready) return broken(w, "%s: it takes longer than --store-timeout allows", what);
   return broken(w, "%s: %s", what, strerror(errno));
 }
 
 // Large values may take longer.
-static void moved(struct wire *w, size_t bytes) { w->until += bytes * (UINT64_C(1000000000) >> 20) / WIRE_LEAST_MIB; }
+static void moved(struct wire *w, size_t bytes) {
+  struct wire_time *t = w->time;
+  const uint64_t more = bytes * (UINT64_C(1000000000) >> 20) / WIRE_LEAST_MIB;
+  t->left = more < t->most - t->left ? t->left + more : t->most;
+}
 
 // Waits for what TLS asks for; false: it failed.
 static bool await_tls(struct wire *w, int result, const char *what) {
@@ -254,16 +265,18 @@ static bool connect_any(struct wire *w, const struct store_address *a) {
   const int code = getaddrinfo(a->host, a->port, &hints, &list);
   if (code) return broken(w, "%s: %s", a->host, gai_strerror(code));
   bool connected = false;
-  const uint64_t until = w->until;
+  struct wire_time *whole = w->time;
   unsigned addresses = 0;
   for (const struct addrinfo *at = list; at; at = at->ai_next) ++addresses;
   for (const struct addrinfo *at = list; at && !connected; at = at->ai_next, --addresses) {
-    const uint64_t now = platform_clock_ns();
+    const uint64_t share = whole->left / addresses; // each has its share of the time
+    struct wire_time time = {share, share};
     if (w->fd >= 0) close(w->fd);
-    w->until = now < until ? now + (until - now) / addresses : now; // each has its share of the time
+    w->time = &time;
     connected = connect_to(w, at);
+    whole->left -= share - time.left;
   }
-  w->until = until;
+  w->time = whole;
   freeaddrinfo(list);
   if (connected) w->error[0] = 0; // that of another address of the host
   return connected;
@@ -321,7 +334,7 @@ struct wire *wire_open(const struct wire_options *o, char *error) {
     return NULL;
   }
   w->fd = -1;
-  w->until = o->until;
+  w->time = o->time;
   w->reader = redisReaderCreate();
   if ((w->reader || broken(w, "no memory for a connection")) && connect_any(w, o->address) &&
       (!o->address->tls || start_tls(w, o)) && sign_in(w, o->address))
@@ -331,7 +344,7 @@ struct wire *wire_open(const struct wire_options *o, char *error) {
   return NULL;
 }
 
-void wire_set_until(struct wire *w, uint64_t until) { w->until = until; }
+void wire_set_time(struct wire *w, struct wire_time *time) { w->time = time; }
 
 void wire_close(struct wire *w) {
   if (!w) return;

@@ -16,22 +16,29 @@ struct store_address {
 // Returns NULL, or a sentence about what is wrong, which never repeats the password.
 const char *store_address_parse(const char *url, struct store_address *out);
 
+// How long an operation may still wait for the store, in nanoseconds: `most` at its beginning. Only waiting takes from
+// it, so that this process may compute between two commands.
+struct wire_time {
+  uint64_t left, most;
+};
+// Bytes that move give time back, up to `most`. At this rate, in MiB/s, the time left stays as it is. So large values
+// have more time, a store that sends byte by byte has not, and one that is silent is given up after `most`.
+enum { WIRE_LEAST_MIB = 8 };
+struct wire_time wire_time_of(uint32_t milliseconds);
+
 struct wire;
 struct wire_options {
   const struct store_address *address;
-  const char *ca; // a PEM file of certificates that are trusted; NULL: those of the system
-  uint64_t until; // of platform_clock_ns(): when opening is given up
+  const char *ca;         // a PEM file of certificates that are trusted; NULL: those of the system
+  struct wire_time *time; // of opening, and of the commands until wire_set_time()
 };
 enum { WIRE_ERROR = 256 };
-// While bytes move at this rate, in MiB/s, the time left stays as it is; so large values have more time, and a store
-// that sends byte by byte has not.
-enum { WIRE_LEAST_MIB = 8 };
 
 // Connects, authenticates and selects the database. Returns NULL and a sentence in `error` (WIRE_ERROR bytes).
 struct wire *wire_open(const struct wire_options *options, char *error);
 void wire_close(struct wire *wire);
-// When the commands from now on are given up, all of them together.
-void wire_set_until(struct wire *wire, uint64_t until);
+// The time that the commands from now on share.
+void wire_set_time(struct wire *wire, struct wire_time *time);
 
 // One argument of a command.
 struct wire_arg {

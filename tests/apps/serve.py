@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """serve.py PROGRAM TOP: `deltaic serve` as clients meet it, on the CPU."""
-import json, os, shutil, socket, sys, tempfile, threading, time
-from serve_tools import Server, check, done, together, without_logits
+import json, shutil, socket, sys, tempfile, threading, time
+from serve_tools import LOADS, Server, check, done, moved, together, without_logits
 
 program, top = sys.argv[1], sys.argv[2]
 novelist = top + "/models/novelist"
@@ -116,34 +116,26 @@ def full():
     s.end()
 
 
-def moved(s, function):
-    """What the function returns; states found in their slot, and states copied to the device, while it ran."""
-    names = ("states_resident_total", "states_loaded_total")
-    before = [s.metric(name) for name in names]
-    result = function()
-    return (result, *(int(s.metric(name) - b) for name, b in zip(names, before)))
-
-
 def in_place():
     """A turn that finds its state in a slot copies nothing, and says what one that loads the state says."""
     for model in (top + "/tests/vectors/models/gguf_qwen3_5/model.gguf", novelist):
         s = Server(program, model, "--slots", "3", "--precision", "float32")
         first = s.complete(list(range(3, 60)), max_tokens=8, **greedy)
         body = dict(max_tokens=8, logprobs=1, previous_response_id=first["state"], **greedy)
-        second, resident, loaded = moved(s, lambda: s.complete([7, 8, 9], **body))
+        second, (resident, loaded) = moved(s, LOADS, lambda: s.complete([7, 8, 9], **body))
         check((resident, loaded) == (1, 0), f"{model}: the next turn: {resident} states in place, {loaded} loaded")
-        again, resident, loaded = moved(s, lambda: s.complete([7, 8, 9], **body))
+        again, (resident, loaded) = moved(s, LOADS, lambda: s.complete([7, 8, 9], **body))
         check((resident, loaded) == (0, 1), f"{model}: the slot has moved on: {resident} states in place, {loaded} loaded")
         check(again["logprobs"] == second["logprobs"], f"{model}: a state in place has other numbers than a loaded one")
         third = dict(max_tokens=2, previous_response_id=second["state"], **greedy)
         for i in range(3): # they take all slots
             s.complete([i + 5], max_tokens=1, **greedy)
-        _, resident, loaded = moved(s, lambda: s.complete([5], **third))
+        _, (resident, loaded) = moved(s, LOADS, lambda: s.complete([5], **third))
         check((resident, loaded) == (0, 1), f"{model}: the slots are others': {resident} states in place, {loaded} loaded")
         last = s.complete(list(range(4, 61)), max_tokens=8, **greedy)
         other = s.ask("GET", "/v1/states/" + first["state"])[2]
         check(s.ask("PUT", "/v1/states/" + last["state"], other)[0] == 200, "PUT replaces a state")
-        replaced, resident, _ = moved(s, lambda: s.complete([7, 8, 9], **{**body, "previous_response_id": last["state"]}))
+        replaced, (resident, _) = moved(s, LOADS, lambda: s.complete([7, 8, 9], **{**body, "previous_response_id": last["state"]}))
         check(resident == 0 and replaced["logprobs"] == second["logprobs"], f"{model}: a state that was replaced is in place")
         gone = s.complete([4], max_tokens=1, **greedy)["state"]
         check(s.ask("DELETE", "/v1/states/" + gone)[0] == 200, "DELETE of a state that is in its slot")
@@ -155,7 +147,7 @@ def in_place():
     first = s.complete(list(range(3, 60)), max_tokens=8, **greedy)
     for i in range(6):
         s.complete([i + 5], max_tokens=1)
-    (second, resident, loaded) = moved(s, lambda: s.post("/v1/completions", prompt=[7], max_tokens=2, n=2, previous_response_id=first["state"], **greedy))
+    second, (resident, loaded) = moved(s, LOADS, lambda: s.post("/v1/completions", prompt=[7], max_tokens=2, n=2, previous_response_id=first["state"], **greedy))
     check((resident, loaded) == (1, 1), f"no memory: {resident} states in place, {loaded} loaded")
     check(second["usage"]["prompt_tokens_details"]["cached_tokens"] == 65, f"no memory: {second['usage']}")
     s.end()
@@ -167,7 +159,7 @@ def in_place():
         s = Server(program, novelist, "--template", "qwen3.5", "--slots", slots, "--precision", "float32")
         first = s.post("/v1/chat/completions", messages=talk, **options)["choices"][0]["message"]["content"]
         longer = talk + [{"role": "assistant", "content": first}, {"role": "user", "content": "It was late."}]
-        answer, resident, loaded = moved(s, lambda: s.post("/v1/chat/completions", messages=longer, **options))
+        answer, (resident, loaded) = moved(s, LOADS, lambda: s.post("/v1/chat/completions", messages=longer, **options))
         check((resident, loaded) == ((0, 1) if slots == "1" else (1, 0)), f"{slots} slots: {resident} states in place, {loaded} loaded")
         if slots == "1":
             alone = answer["choices"][0]["message"]

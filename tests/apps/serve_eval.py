@@ -87,9 +87,16 @@ def texts():
     for text, n, found in zip(whole, lengths, many):
         alone = likelihood(ask(s, "novelist", text)[0], n)
         check(alone[2] == found[2] > 2 and abs(alone[0] - found[0]) < 1e-2 and alone[0] < -1, f"{text}: {alone} {found}")
-    written = s.complete(contexts[0], max_tokens=8, temperature=0, ignore_eos=True)["text"]
-    greedy = likelihood(ask(s, "novelist", contexts[0] + written)[0], lengths[0])
-    check(greedy[1] or greedy[2] != 8, f"what the model writes is greedy, unless it is other tokens as a text: {greedy}")
+    # What the model writes is greedy, and what it writes at random is not. As a text it may be other tokens: such texts
+    # are left out, and some must remain.
+    for temperature in (0, 2):
+        asked = dict(n=4, max_tokens=8, temperature=temperature, seed=1, ignore_eos=True, logprobs=0)
+        choices = s.post("/v1/completions", prompt=contexts, **asked)["choices"]
+        written = [(contexts[w["index"] // 4], lengths[w["index"] // 4], w) for w in choices]
+        scored = [(n, w["logprobs"]["tokens"], ask(s, "novelist", c + w["text"])[0]) for c, n, w in written]
+        same = [likelihood(c, n) for n, tokens, c in scored if c["logprobs"]["tokens"][n:-1] == tokens]
+        check(same, f"temperature {temperature}: every text is other tokens: {scored}")
+        check(all(greedy == (not temperature) for _, greedy, _ in same), f"temperature {temperature}: greedy? {same}")
     for stop in ([], [". ", "</s>"], ["\n\n"]):
         body = dict(model="novelist", max_tokens=32, temperature=0, stop=stop, seed=1234)
         texts = [c["text"] for c in s.post("/v1/completions", prompt=[[1, 300, 400], [1, 500]], **body)["choices"]]

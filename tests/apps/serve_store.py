@@ -1,35 +1,14 @@
 #!/usr/bin/python3
 """serve_store.py PROGRAM TOP WHAT...: `deltaic serve` with a Redis of the test's own, and a proxy before it that is slow."""
-import socket, subprocess, sys, tempfile, threading, time
-from serve_tools import Server, check, done, together
+import socket, sys, tempfile, threading, time
+from serve_tools import LOADS, Server, check, done, moved, together
 
 program, top = sys.argv[1:3]
+sys.path.append(top + "/tests/soak")
+from soak_tools import Redis
 hybrid = top + "/tests/vectors/models/tiny_delta_net_global"  # 1 KiB a token
 greedy = {"temperature": 0}
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
-class Redis:
-    def __init__(self, folder):
-        self.port = free_port()
-        args = ["redis-server", "--bind", "127.0.0.1", "--port", str(self.port), "--save", "", "--dir", folder]
-        self.process = subprocess.Popen(args, stdout=subprocess.DEVNULL)
-        for _ in range(400):
-            try:
-                socket.create_connection(("127.0.0.1", self.port)).close()
-                return
-            except OSError:
-                time.sleep(0.05)
-        sys.exit("no Redis")
-
-    def end(self):
-        self.process.kill()
-        self.process.wait()
+FIGURES = (*LOADS, "states_recomputed_total", "store_hits_total")
 
 
 class Proxy:
@@ -66,36 +45,41 @@ class Proxy:
                 pass
 
 
-def moved(s, function):
-    """What the function returns, and how much these figures grew while it ran."""
-    names = ("states_resident_total", "states_loaded_total", "states_recomputed_total", "store_hits_total")
-    before = [s.metric(name) for name in names]
-    result = function()
-    return result, [int(s.metric(name) - b) for name, b in zip(names, before)]
-
-
 def slots(redis):
     """What a slot still has is not fetched."""
-    s = Server(program, hybrid, "--slots", "2", "--memory", "1", "--precision", "float32", "--store", f"redis://127.0.0.1:{redis.port}")
+    s = Server(program, hybrid, "--slots", "2", "--memory", "1", "--precision", "float32", "--store", redis.url)
     first = s.complete([5 + i % 99 for i in range(1500)], max_tokens=4, **greedy)
     ask = dict(max_tokens=4, logprobs=1, **greedy)
-    second, figures = moved(s, lambda: s.post("/v1/completions", prompt=[7], previous_response_id=first["state"], **ask))
+    second, figures = moved(s, FIGURES, lambda: s.post("/v1/completions", prompt=[7], previous_response_id=first["state"], **ask))
     check(figures == [1, 0, 0, 0], f"the next turn: {figures}")
     check(second["usage"]["prompt_tokens_details"]["cached_tokens"] == 1504, f"cached tokens: {second['usage']}")
-    again, figures = moved(s, lambda: s.post("/v1/completions", prompt=[7], previous_response_id=first["state"], **ask))
+    again, figures = moved(s, FIGURES, lambda: s.post("/v1/completions", prompt=[7], previous_response_id=first["state"], **ask))
     check(figures == [0, 1, 0, 1], f"the slot has moved on: {figures}")
     check(again["choices"][0]["logprobs"] == second["choices"][0]["logprobs"], "a state in its slot has other numbers")
     # Texts that rely on one slot: one goes on there, the others from a copy.
     base = again["choices"][0]["state"]
-    many, figures = moved(s, lambda: s.post("/v1/completions", prompt=[[7], [8], [7]], previous_response_id=base, **ask))
+    many, figures = moved(s, FIGURES, lambda: s.post("/v1/completions", prompt=[[7], [8], [7]], previous_response_id=base, **ask))
     check(figures == [1, 2, 0, 0], f"three texts behind one slot: {figures}")
     check(many["choices"][0]["logprobs"] == many["choices"][2]["logprobs"], "a copy has other numbers")
     check(many["usage"]["prompt_tokens_details"]["cached_tokens"] == 3 * 1509, f"cached tokens: {many['usage']}")
     base = many["choices"][2]["state"]
-    scored, figures = moved(s, lambda: s.post("/v1/completions", prompt=[7], n=3, echo=True, logprobs=0, max_tokens=1,
-                                              previous_response_id=base, **greedy))
+    scored, figures = moved(s, FIGURES, lambda: s.post("/v1/completions", prompt=[7], n=3, echo=True, logprobs=0, max_tokens=1,
+                                                       previous_response_id=base, **greedy))
     check(figures == [1, 2, 0, 0], f"three choices that are scored: {figures}")
     check(scored["usage"]["prompt_tokens_details"]["cached_tokens"] == 1514, f"cached tokens: {scored['usage']}")
+    s.end()
+
+
+def store_only(redis):
+    """With --memory 0 a turn, and a state that is in no slot, come from the store each time."""
+    s = Server(program, hybrid, "--slots", "1", "--memory", "0", "--precision", "float32", "--store", redis.url)
+    first = s.complete([5 + i % 99 for i in range(1500)], max_tokens=4, **greedy)
+    s.wait_metric("store_waiting_bytes", 0)
+    ask = dict(prompt=[7], max_tokens=4, store=False, previous_response_id=first["state"], **greedy)
+    answers = [moved(s, FIGURES, lambda: s.complete(**ask)) for _ in range(3)]
+    check([figures for _, figures in answers] == [[1, 0, 0, 1], [0, 1, 0, 2], [0, 1, 0, 2]], f"nothing in memory: {answers}")
+    check(len({answer["text"] for answer, _ in answers}) == 1, f"other texts: {answers}")
+    check(s.metric("memory_bytes") == 0, "something is in memory")
     s.end()
 
 
@@ -150,6 +134,7 @@ def late(redis):
 
 with tempfile.TemporaryDirectory() as folder:
     redis = Redis(folder)
+    redis.start()
     try:
         for name in sys.argv[3:]:
             begun = time.time()

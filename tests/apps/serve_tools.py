@@ -118,6 +118,17 @@ def without_logits(state, vocabulary):
     return struct.pack("<IIQ", magic, turn_bytes, 48 + len(payload)) + turn + head[:40] + struct.pack("<Q", sum) + payload
 
 
+# States that were found in their slot, and states that were copied to the device.
+LOADS = ("states_resident_total", "states_loaded_total")
+
+
+def moved(s, names, function):
+    """What the function returns, and how much these figures grew while it ran."""
+    before = [s.metric(name) for name in names]
+    result = function()
+    return result, [int(s.metric(name) - b) for name, b in zip(names, before)]
+
+
 def together(functions):
     """Runs all at once and returns their results in order."""
     out = [None] * len(functions)

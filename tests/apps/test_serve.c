@@ -1,7 +1,8 @@
-// Parts of `deltaic serve` by themselves: the store in memory, turns as bytes, requests, keys, clients
-// that leave, tokens of the thinking.
+// Parts of `deltaic serve` by themselves: the store in memory, turns as bytes, requests, keys.
 #include "serve_keys.h"
-#include "serve_slots.h"
+#include "serve_request.h"
+#include "serve_store.h"
+#include "serve_turn.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -378,154 +379,11 @@ static void keys_are_whole_lines(void **state) {
   keys_free(&keys);
 }
 
-// ---------------------------------------------------------------- fair admission
-
-static void the_client_with_the_fewest_slots_is_next(void **state) {
-  static struct server server;
-  static struct batch b = {.server = &server, .slots = 4, .queued = 6};
-  static struct call calls[3] = {{.client = 11}, {.client = 22}, {.client = 33}};
-  static const int client[6] = {0, 0, 0, 0, 1, 2}, order[6] = {0, 4, 5, 1, 2, 3};
-  static struct task tasks[6];
-  for (int i = 0; i < 6; ++i) tasks[i] = (struct task){.call = &calls[client[i]], .next = i < 5 ? &tasks[i + 1] : NULL};
-  b.first = tasks;
-  b.last = &tasks[5];
-  for (int i = 0; i < 6; ++i) {
-    struct task *t = queue_take(&b);
-    assert_ptr_equal(t, &tasks[order[i]]);
-    if (i < 4) b.tasks[i] = t;
-  }
-  assert_null(queue_take(&b));
-  assert_null(b.first);
-  assert_int_equal(b.queued, 0);
-}
-
-// ---------------------------------------------------------------- states in slots
-
-static void texts_that_rely_on_a_slot_get_a_copy_or_are_told(void **state) {
-  static struct server server;
-  static struct batch b = {.server = &server, .slots = 2, .most_queued = 8};
-  static struct task tasks[2];
-  static struct call call = {.tasks = tasks, .task_count = 2, .holders = 1, .request = {.n = 2}};
-  uint32_t retry;
-  pthread_mutex_init(&b.lock, NULL);
-  pthread_mutex_init(&call.lock, NULL);
-  for (uint32_t i = 0; i < 2; ++i)
-    tasks[i] = (struct task){.call = &call, .index = i, .base_count = 9, .base_key = "first", .in_slot = true};
-  assert_false(batch_has_state(&b, "first"));
-  assert_int_equal(batch_submit(&b, &call, &retry), ADMIT_MISSED);
-  assert_null(b.first);
-  resident_set(&b, 0, (struct resident){.key = "first"});
-  resident_set(&b, 1, (struct resident){.key = "second"});
-  assert_int_equal(slot_free(&b, NULL), 0);
-  assert_true(batch_has_state(&b, "first")); // which others are to leave alone
-  assert_int_equal(slot_free(&b, NULL), 1);
-  assert_int_equal(slot_free(&b, &tasks[0]), 0);
-  assert_int_equal(batch_submit(&b, &call, &retry), ADMIT_QUEUED);
-  assert_true(resident_wanted(&b, 0));
-  assert_false(resident_wanted(&b, 1));
-  struct blob *copy = blob_create(4);
-  resident_leave(&b, 0, copy);
-  for (int i = 0; i < 2; ++i) {
-    assert_ptr_equal(tasks[i].state, copy);
-    assert_int_equal(tasks[i].cached, 9);
-    blob_drop(tasks[i].state);
-  }
-  assert_int_equal(call.cached_tokens, 9); // two choices of one prompt
-  assert_false(batch_has_state(&b, "first"));
-  blob_drop(copy);
-}
-
-// ---------------------------------------------------------------- lost clients
-
-static void a_text_whose_last_token_is_drawn_outlives_its_client(void **state) {
-  static struct server server;
-  static struct batch b = {.server = &server, .slots = 2, .queued = 1};
-  struct call *call = calloc(1, sizeof *call);
-  assert_non_null(call);
-  pthread_mutex_init(&b.lock, NULL);
-  pthread_mutex_init(&call->lock, NULL);
-  call->holders = 2; // the batch and this test
-  call->server = &server;
-  call->tasks = calloc(3, sizeof *call->tasks);
-  assert_non_null(call->tasks);
-  struct task *due = call->tasks, *running = due + 1, *waiting = due + 2;
-  call->task_count = call->unfinished = 3;
-  for (int i = 0; i < 3; ++i) call->tasks[i] = (struct task){.call = call, .slot = i < 2 ? i : -1};
-  due->due = END_STOP;
-  b.tasks[0] = due;
-  b.tasks[1] = running;
-  b.first = b.last = waiting;
-  b.calls = call;
-  call->gone = true;
-  for (int round = 0; round < 2; ++round) { // its end may have to wait
-    queue_end_lost(&b);
-    assert_ptr_equal(b.tasks[0], due);
-    assert_int_equal(due->ending, END_NONE);
-    assert_null(b.tasks[1]);
-    assert_int_equal(running->ending, END_CANCELLED);
-    assert_int_equal(waiting->ending, END_CANCELLED);
-    assert_null(b.first);
-    assert_ptr_equal(b.calls, call);
-    assert_int_equal(metrics_get(&server.metrics, METRIC_CANCELLED), 1);
-  }
-  batch_end(&b, due, END_STOP);
-  assert_int_equal(due->ending, END_STOP);
-  assert_null(b.tasks[0]);
-  assert_null(b.calls);
-  call_drop(call);
-}
-
-// ---------------------------------------------------------------- thinking
-
-static uint32_t say(struct task *t, const deltaic_tokenizer *tokenizer, const char *text) {
-  int32_t ids[64];
-  size_t n = 0;
-  assert_int_equal(deltaic_tokenizer_encode(tokenizer, text, strlen(text), false, ids, 64, &n), DELTAIC_OK);
-  for (size_t i = 0; i < n; ++i) {
-    ++t->made;
-    assert_int_equal(voice_token(t, ids[i]), DELTAIC_OK);
-  }
-  return (uint32_t)n;
-}
-
-static void tokens_of_the_thinking_are_counted(void **state) {
-  static const struct {
-    const char *opening, *thought, *answer;
-  } cases[] = {{"<think>\n", "so\n</think>", "\n\nNo."},
-               {"", "<think>\nso\n</think>", "\n\nNo."},
-               {"", "", "No <think> here"},
-               {"<think>\n\n</think>\n\n", "", "No."},
-               {"<think>\n", "so on", ""},
-               {"", " \n<think>so </thin", ""},
-               {"", "<think>", ""}};
-  deltaic_tokenizer *tokenizer;
-  assert_int_equal(deltaic_tokenizer_open(MODELS_DIR "/novelist", &tokenizer), DELTAIC_OK);
-  for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
-    struct task t = {.chat = true, .may_think = true};
-    assert_int_equal(deltaic_decoder_create(tokenizer, true, &t.decoder), DELTAIC_OK);
-    assert_int_equal(deltaic_stops_create(NULL, 0, &t.stops), DELTAIC_OK);
-    assert_int_equal(voice_start(&t, cases[i].opening), DELTAIC_OK);
-    const uint32_t thought = say(&t, tokenizer, cases[i].thought);
-    say(&t, tokenizer, cases[i].answer);
-    assert_int_equal(t.thought_tokens, thought);
-    assert_int_equal(voice_finish(&t), DELTAIC_OK);
-    deltaic_decoder_free(t.decoder);
-    deltaic_stops_free(t.stops);
-    deltaic_stops_free(t.thought);
-    free(t.begin.data);
-    free(t.all.data);
-    free(t.text.data);
-    free(t.thinking.data);
-  }
-  deltaic_tokenizer_close(tokenizer);
-}
-
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(the_least_recently_used_leave_first),
       cmocka_unit_test(what_left_the_memory_comes_from_behind),
       cmocka_unit_test(keys_of_the_store_are_plain),
-      cmocka_unit_test(the_client_with_the_fewest_slots_is_next),
       cmocka_unit_test(a_short_history_is_not_fetched_where_computing_is_faster),
       cmocka_unit_test(turns_survive_as_bytes),
       cmocka_unit_test(fields_are_read),
@@ -536,9 +394,6 @@ int main(void) {
       cmocka_unit_test(metadata_is_bounded),
       cmocka_unit_test(problems_are_text),
       cmocka_unit_test(keys_are_whole_lines),
-      cmocka_unit_test(texts_that_rely_on_a_slot_get_a_copy_or_are_told),
-      cmocka_unit_test(a_text_whose_last_token_is_drawn_outlives_its_client),
-      cmocka_unit_test(tokens_of_the_thinking_are_counted),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

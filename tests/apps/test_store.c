@@ -31,13 +31,19 @@ static struct metrics metrics;
 
 // ---------------------------------------------------------------- the store
 
-static bool answers(int at, bool tls) {
+// A connection to the Redis on the port; NULL: it does not answer.
+static struct wire *open_wire(int at, bool tls, struct wire_time *time) {
   char url[128], error[WIRE_ERROR];
   snprintf(url, sizeof url, "redis%s://:secret@127.0.0.1:%d", tls ? "s" : "", at);
   struct store_address address;
   assert_null(store_address_parse(url, &address));
-  const struct wire_options options = {&address, tls ? "store_cert.pem" : NULL, platform_clock_ns() + 2000000000u};
-  struct wire *wire = wire_open(&options, error);
+  const struct wire_options options = {&address, tls ? "store_cert.pem" : NULL, time};
+  return wire_open(&options, error);
+}
+
+static bool answers(int at, bool tls) {
+  struct wire_time time = wire_time_of(2000);
+  struct wire *wire = open_wire(at, tls, &time);
   wire_close(wire);
   return wire;
 }
@@ -372,6 +378,48 @@ static void a_store_that_is_down_slows_and_never_stops(void **state) {
   end(SIGKILL);
 }
 
+// Whether the store answers a command that it answers after so long.
+static bool answers_after(struct wire *wire, const char *seconds) {
+  const struct wire_arg wait[] = {wire_text("BLPOP"), wire_text("no list"), wire_text(seconds)};
+  redisReply *reply = wire_command(wire, wait, 3);
+  if (reply) freeReplyObject(reply);
+  return reply;
+}
+
+static void only_waiting_takes_of_the_time_for_the_store(void **state) {
+  start(port, NULL);
+  struct wire_time time = wire_time_of(600);
+  struct wire *wire = open_wire(port, false, &time);
+  assert_non_null(wire);
+  usleep(900000); // this process computes, such as the checksums of a large state
+  assert_true(answers_after(wire, "0.2"));
+  time = wire_time_of(600);
+  assert_true(answers_after(wire, "0.4"));
+  assert_false(answers_after(wire, "0.4")); // all commands share the time
+  assert_non_null(strstr(wire_error(wire), "takes longer than --store-timeout allows"));
+  wire_close(wire);
+  end(SIGKILL);
+}
+
+static void a_store_that_falls_silent_is_not_waited_for_by_the_size_of_what_it_took(void **state) {
+  enum { BYTES = 64 << 20 }; // 8 s of the least rate
+  start(port, NULL);
+  struct wire_time time = wire_time_of(600);
+  struct wire *wire = open_wire(port, false, &time);
+  assert_non_null(wire);
+  char *data = calloc(1, BYTES);
+  const struct wire_arg set[] = {wire_text("SET"), wire_text("large"), {data, BYTES}};
+  redisReply *reply = wire_command(wire, set, 3);
+  assert_non_null(reply);
+  freeReplyObject(reply);
+  free(data);
+  const uint64_t begin = platform_clock_ns();
+  assert_false(answers_after(wire, "4"));
+  assert_true(since(begin) < 2);
+  wire_close(wire);
+  end(SIGKILL);
+}
+
 static void what_waits_is_bounded_and_what_is_old_leaves(void **state) {
   struct replica r = open_replica(kinds[0]);
   struct blob *blob = read_to(&r, 0, 100);
@@ -511,6 +559,8 @@ int main(void) {
       cmocka_unit_test_teardown(another_process_goes_on_bit_for_bit, stop_server),
       cmocka_unit_test_teardown(a_longer_text_and_its_forks_share_what_caches_have, stop_server),
       cmocka_unit_test_teardown(a_store_that_is_down_slows_and_never_stops, stop_server),
+      cmocka_unit_test_teardown(only_waiting_takes_of_the_time_for_the_store, stop_server),
+      cmocka_unit_test_teardown(a_store_that_falls_silent_is_not_waited_for_by_the_size_of_what_it_took, stop_server),
       cmocka_unit_test_teardown(what_waits_is_bounded_and_what_is_old_leaves, stop_server),
       cmocka_unit_test_teardown(a_value_that_the_store_finds_too_large_does_not_stop_others, stop_server),
       cmocka_unit_test_teardown(another_models_values_are_refused, stop_server),

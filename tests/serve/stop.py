@@ -5,6 +5,8 @@ caches."""
 import os, pty, re, signal, socket, subprocess, sys, tempfile, threading, time
 
 program, top = os.path.abspath(sys.argv[1]), sys.argv[2]
+sys.path.append(top + "/tests/soak")
+from soak_tools import free_port
 launcher = os.environ.get("DELTAIC_LAUNCHER")
 command = [launcher, program] if launcher else [program]
 LONGEST = 300  # seconds; nothing here takes long
@@ -15,11 +17,6 @@ def check(good, text):
     if not good:
         failures.append(text)
         print("FAILED:", text, flush=True)
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as s:
-        return s.getsockname()[1]
 
 
 def listens(port):

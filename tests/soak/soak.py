@@ -4,47 +4,35 @@
 crash   conversations=200 turns=20 tokens=24 every=10    a replica is killed every 10 s
 many    conversations=10000 slots=256 memory=64          more conversations than slots and memory
 abuse   seconds=600 good=10                              bad requests beside good clients
-next    short=1000 long=100000 tries=9                   seconds to a next turn's first token, printed
+next    short=1000 long=100000 tries=9 kills=3 more=1    the time to a next turn's first token, as JSON
 cut     streams=8 tokens=20000                           SIGTERM cuts texts, another replica goes on
 down    streams=8 tokens=2000 turns=8                    a store that hangs beside streams
 
-SOAK_MODEL and SOAK_DEVICE: another model, another device than the CPU.
+SOAK_MODEL and SOAK_DEVICE: another model, another device than the CPU. SOAK_ARGS: more options of all replicas.
 """
 import asyncio
 import json
 import os
 import random
 import signal
-import socket
 import sys
 import time
 
-from soak_tools import Folder, Redis, Refused, Replica, fetch, question, request_bytes, stream
+from soak_abuse import abuse
+from soak_tools import Folder, Redis, Refused, check, fetch, question, stream, turn_body
 
 PROGRAM, TOP = sys.argv[1:3] if len(sys.argv) > 2 else ("", "")
 FORMS = {
     "crash": {"conversations": 200, "turns": 20, "tokens": 24, "every": 10},
     "many": {"conversations": 10000, "slots": 256, "memory": 64},
     "abuse": {"seconds": 600, "good": 10},
-    "next": {"short": 1000, "long": 100000, "tries": 9},
+    "next": {"short": 1000, "long": 100000, "tries": 9, "kills": 3, "more": 1},
     "cut": {"streams": 8, "tokens": 20000},
     "down": {"streams": 8, "tokens": 2000, "turns": 8},
 }
 MODEL = os.environ.get("SOAK_MODEL", TOP + "/models/novelist")
-COMMON = ["--device", os.environ.get("SOAK_DEVICE", "cpu"), "--model", MODEL]
-
-
-def check(condition, text):
-    if not condition:
-        raise SystemExit("FAILED: " + text)
-
-
-def turn_body(conversation, turn, tokens, previous):
-    body = {"prompt": question(conversation, turn), "max_tokens": tokens, "seed": conversation * 100 + turn,
-            "temperature": 0.8}
-    if previous:
-        body["previous_response_id"] = previous
-    return body
+COMMON = ["--device", os.environ.get("SOAK_DEVICE", "cpu"), "--model", MODEL,
+          *os.environ.get("SOAK_ARGS", "").split()]
 
 
 # ---------------------------------------------------------------- a replica is killed
@@ -99,8 +87,8 @@ async def crash(folder, n):
     def new_counts():
         return dict.fromkeys(("turns", "repeated", "refused", "killed", "cached"), 0)
 
-    args = [*COMMON, "--reproducible", "--slots", "64", "--quiet"]
-    alone = folder.add(Replica(folder.path, "alone", PROGRAM, args))
+    args = ["--reproducible", "--slots", "64", "--quiet"]
+    alone = folder.replica("alone", *args)
     await alone.ready()
     quiet = new_counts()
     begin = time.monotonic()
@@ -109,8 +97,7 @@ async def crash(folder, n):
     alone.end()
 
     redis = folder.add(Redis(folder.path))
-    args += ["--store", redis.url]
-    replicas = [folder.add(Replica(folder.path, f"replica{i}", PROGRAM, args)) for i in range(2)]
+    replicas = [folder.replica(f"replica{i}", *args, "--store", redis.url) for i in range(2)]
     for replica in replicas:
         await replica.ready()
     counts = new_counts()
@@ -133,10 +120,10 @@ async def many(folder, n):
     tokens, gate = 4, asyncio.Semaphore(n["slots"])
     for stored in (True, False):
         redis = folder.add(Redis(folder.path)) if stored else None
-        args = [*COMMON, "--slots", str(n["slots"]), "--memory", str(n["memory"]), "--quiet"]
+        args = ["--slots", str(n["slots"]), "--memory", str(n["memory"]), "--quiet"]
         # 20,000 states take 4.8 GiB of 16 bits; the store is to lose none.
         args += ["--store", redis.url, "--store-bits", "16", "--store-size", "0"] if redis else []
-        replica = folder.add(Replica(folder.path, f"many{stored}", PROGRAM, args))
+        replica = folder.replica(f"many{stored}", *args)
         await replica.ready()
         await stream(replica.port, turn_body(0, 0, tokens, None))
         before, most = replica.resident(), 0
@@ -171,170 +158,59 @@ async def many(folder, n):
         replica.end()
 
 
-# ---------------------------------------------------------------- bad requests
-
-
-async def raw(port, data, seconds=1.0, slow=False):
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    try:
-        for at in range(0, len(data), 1 if slow else 65536):
-            writer.write(data[at:at + (1 if slow else 65536)])
-            await writer.drain()
-            if slow:
-                await asyncio.sleep(seconds)
-        await asyncio.wait_for(reader.read(65536), seconds)
-    except (OSError, asyncio.TimeoutError):
-        pass
-    finally:
-        writer.transport.abort()
-
-
-def bad_request(draw):
-    good = json.dumps({"prompt": "The old house", "max_tokens": 5}).encode()
-    post = request_bytes("POST", "/v1/completions", good)
-    cut = draw.randrange(len(post))
-    noise = bytes(draw.randrange(256) for _ in range(draw.randrange(1, 400)))
-    bodies = [b"{", b"[" * 100000, b'{"a":' * 5000, b'"\\ud800"', b"null", b"[]", b'{"prompt": 1}', b'{"prompt": []}',
-              b'{"prompt": [999999999]}', b'{"prompt": "x", "max_tokens": -1}', b'{"prompt": "x", "max_tokens": 1e300}',
-              b'{"prompt": "x", "n": 1000000}', b'{"prompt": "x", "temperature": "hot"}', b'{"prompt": "\xff\xfe"}',
-              b'{"prompt": "x", "model": "../../etc/passwd"}', b'{"prompt": "x", "previous_response_id": "../../x"}',
-              b'{"prompt": "x", "stop": ' + json.dumps(["s" * 5000] * 300).encode() + b"}",
-              b'{"prompt": "' + b"x" * (1 << 20) + b'", "max_tokens": 1}', noise]
-    return draw.choice([
-        noise, post[:cut] + noise + post[cut:], post[:cut], b"GET /" + b"a" * 100000 + b" HTTP/1.1\r\n\r\n",
-        b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 20000 + b"\r\n",
-        b"POST /v1/completions HTTP/1.1\r\nContent-Length: -5\r\n\r\n",
-        b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999999\r\n\r\n" + b"x" * 1000,
-        b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nfffffffffffffff\r\nxx",
-        request_bytes("GET", "/../../etc/passwd"), request_bytes("GET", "/v1/states/" + "x" * 300),
-        request_bytes("PUT", "/v1/states/x", noise), request_bytes("DELETE", "/"),
-        *(request_bytes("POST", "/v1/" + draw.choice(["completions", "chat/completions", "responses", "states"]), body)
-          for body in draw.sample(bodies, 6))])
-
-
-async def stop_reading(port, seconds):
-    """Asks for a long stream, and then takes nothing of it."""
-    with socket.socket() as s:
-        s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        s.setblocking(False)
-        loop = asyncio.get_running_loop()
-        await loop.sock_connect(s, ("127.0.0.1", port))
-        body = {"prompt": "Somebody stops", "max_tokens": 4000, "ignore_eos": True, "stream": True}
-        await loop.sock_sendall(s, request_bytes("POST", "/v1/completions", json.dumps(body).encode()))
-        await asyncio.sleep(seconds)
-
-
-async def misbehave(port, end, seed, counts):
-    draw = random.Random(seed)
-    while time.monotonic() < end:
-        kind = draw.choice(["malformed", "malformed", "oversized", "slow", "abandoned", "stalled"])
-        try:
-            if kind == "malformed":
-                await raw(port, bad_request(draw))
-            elif kind == "oversized":
-                head = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % (1 << 26)
-                await raw(port, head + b"x" * (1 << 22))
-            elif kind == "slow":
-                await raw(port, request_bytes("POST", "/v1/completions", b'{"prompt": "slow"}')[:40], 0.05, slow=True)
-            elif kind == "stalled":
-                await stop_reading(port, 7)
-            else:
-                await stream(port, {"prompt": "Somebody leaves", "max_tokens": 500}, stop_after=draw.randrange(1, 4))
-        except (OSError, EOFError, ValueError, Refused, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            pass
-        counts[kind] = counts.get(kind, 0) + 1
-
-
-async def behave(port, end, client, expected, counts):
-    while time.monotonic() < end:
-        try:
-            answer = await asyncio.wait_for(stream(port, turn_body(client, 0, 40, None)), 120)
-        except Refused as refused: # a queue that is full
-            check(refused.status == 429, f"a good client is refused: {refused}")
-            counts["refused"] = counts.get("refused", 0) + 1
-            await asyncio.sleep(0.5)
-            continue
-        check(answer.text == expected[client], f"good client {client} got another text")
-        counts["good"] = counts.get("good", 0) + 1
-
-
-async def abuse(folder, n):
-    args = [*COMMON, "--reproducible", "--slots", "16", "--memory", "16", "--timeout", "5", "--quiet"]
-    replica = folder.add(Replica(folder.path, "abuse", PROGRAM, args))
-    await replica.ready()
-    expected = [(await stream(replica.port, turn_body(c, 0, 40, None))).text for c in range(n["good"])]
-    counts, sizes = {}, []
-    end = time.monotonic() + n["seconds"]
-
-    async def watch():
-        while time.monotonic() < end:
-            await asyncio.sleep(n["seconds"] / 20)
-            sizes.append(replica.resident())
-
-    await asyncio.gather(watch(), *(behave(replica.port, end, c, expected, counts) for c in range(n["good"])),
-                         *(misbehave(replica.port, end, seed, counts) for seed in range(16)))
-    print(counts, "resident MiB:", [size >> 20 for size in sizes])
-    check(replica.child.poll() is None, "the server ended")
-    kinds = "malformed", "oversized", "slow", "abandoned", "stalled", "good"
-    check(all(counts.get(kind) for kind in kinds), "some kind did not run")
-    half = len(sizes) // 2
-    check(max(sizes[half:]) < max(sizes[:half]) * 1.1 + (16 << 20), "the memory grows")
-    for _ in range(100):
-        m = await replica.metrics()
-        if not m["slots_busy"] and not m["queue_length"]:
-            break
-        await asyncio.sleep(0.1)
-    check(not m["slots_busy"] and not m["queue_length"], f"clients that went away are still served: {m}")
-    check((await fetch(replica.port, "GET", "/health"))[0] == 200, "no health")
-    code = replica.end(signal.SIGTERM)
-    check(code in (0, 143), f"exit code {code}")
-    for word in ("Sanitizer", "runtime error"):
-        check(word not in replica.tail(), "a sanitizer reports")
-
-
 # ---------------------------------------------------------------- the next turn
 
 
-async def first_token(replica, previous):
-    """Seconds until the first token behind a turn, and the tokens that did not have to be read."""
+async def first_token(replica, turn, tokens):
+    """Seconds until the first token behind a turn and these tokens, and how many did not have to be read."""
     begin = time.monotonic()
-    answer = await stream(replica.port, {"prompt": " Then", "max_tokens": 2, "temperature": 0, "store": False,
-                                         "previous_response_id": previous})
+    answer = await stream(replica.port, {"prompt": tokens, "max_tokens": 2, "temperature": 0, "ignore_eos": True,
+                                         "store": False, "previous_response_id": turn})
     return answer.times[0] - begin, answer.cached
+
+
+async def warm(replica):
+    await replica.ready()
+    await stream(replica.port, {"prompt": "Warm", "max_tokens": 2})
+
+
+async def first_tokens(one, two, turn, n):
+    """Replica `one` has the state in memory, and `two` keeps none there. Of each place of the state, all tries."""
+    more = [301 + i for i in range(n["more"])]
+    places = {"memory": [await first_token(one, turn, more) for _ in range(n["tries"])]}
+    places["redis"] = [await first_token(two, turn, more) for _ in range(n["tries"])]
+    places["killed"] = []
+    for _ in range(n["kills"]):
+        one.end(signal.SIGKILL)
+        places["killed"].append(await first_token(two, turn, more))
+        one.start()
+        await warm(one)
+        await first_token(one, turn, more)  # now it has the state again
+    return places
 
 
 async def next_turn(folder, n):
     redis = folder.add(Redis(folder.path))
-    args = [*COMMON, "--store", redis.url, "--context", str(n["long"] + 1000), "--quiet"]
-    one, two = (folder.add(Replica(folder.path, name, PROGRAM, args)) for name in ("one", "two"))
+    args = ["--store", redis.url, "--context", str(n["long"] + n["more"] + 10), "--quiet", "--store-queue", "65536"]
+    one, two = (folder.replica(*each, *args) for each in (("one", "--memory", "65536"), ("two", "--memory", "0")))
+    await warm(one)
+    await warm(two)
     for length in (n["short"], n["long"]):
-        await one.ready()
-        await two.ready()
         draw = random.Random(length)
-        tokens = [draw.randrange(300, 3000) for _ in range(length - 1)]
+        tokens = [draw.randrange(300, 3000) for _ in range(length)]
         begin = time.monotonic()
-        turn = await stream(one.port, {"prompt": tokens, "max_tokens": 1, "temperature": 0})
-        computed = turn.times[0] - begin
-        places = {"memory": [], "store": [], "killed": []}
-        for _ in range(n["tries"]):
-            places["memory"].append(await first_token(one, turn.id))
-        for _ in range(n["tries"]):
-            two.end()  # so that it has nothing in memory
-            two.start()
-            await two.ready()
-            await stream(two.port, {"prompt": "Warm", "max_tokens": 2})
-            places["store"].append(await first_token(two, turn.id))
-        one.end()
-        two.end()
-        two.start()
-        await two.ready()
-        await stream(two.port, {"prompt": "Warm", "max_tokens": 2})
-        places["killed"].append(await first_token(two, turn.id))
-        one.start()
-        print(f"behind {length} tokens, which took {computed:.2f} s:",
-              ", ".join(f"{place} {1e3 * sorted(seconds for seconds, _ in took)[len(took) // 2]:.1f} ms"
-                        for place, took in places.items()))
-        again = [cached for took in places.values() for _, cached in took if cached < length - 1]
+        turn = await stream(one.port, {"prompt": tokens, "max_tokens": 1, "temperature": 0, "ignore_eos": True})
+        read = turn.times[0] - begin
+        while (await one.metrics())["store_waiting_bytes"]:
+            await asyncio.sleep(0.01)
+        places = await first_tokens(one, two, turn.id, n)
+        row = {"behind": length, "more": n["more"], "read_s": round(read, 2)}
+        for place, took in places.items():
+            ms = sorted(1e3 * seconds for seconds, _ in took)
+            row[place + "_ms"] = {"p50": round(ms[len(ms) // 2], 1), "min": round(ms[0], 1), "max": round(ms[-1], 1),
+                                  "count": len(ms)}
+        print(json.dumps(row), flush=True)
+        again = [cached for took in places.values() for _, cached in took if cached < length]
         check(not again, f"something was read again: {places}")
 
 
@@ -343,8 +219,8 @@ async def next_turn(folder, n):
 
 async def cut(folder, n):
     redis = folder.add(Redis(folder.path))
-    args = [*COMMON, "--store", redis.url, "--drain", "1", "--tokens", str(n["tokens"]), "--slots", "16"]
-    one, two = (folder.add(Replica(folder.path, name, PROGRAM, args)) for name in ("one", "two"))
+    args = ["--store", redis.url, "--drain", "1", "--tokens", str(n["tokens"]), "--slots", "16"]
+    one, two = (folder.replica(name, *args) for name in ("one", "two"))
     await one.ready()
     await two.ready()
     streams = [asyncio.create_task(stream(one.port, {"prompt": question(i, 0), "max_tokens": n["tokens"], "seed": i}))
@@ -374,8 +250,8 @@ async def timed(port, body):
 async def down(folder, n):
     timeout = 8  # seconds, far longer than any other pause
     redis = folder.add(Redis(folder.path))
-    args = [*COMMON, "--store", redis.url, "--store-timeout", str(1000 * timeout), "--slots", "16", "--tokens", "10000"]
-    replica = folder.add(Replica(folder.path, "replica", PROGRAM, args))
+    replica = folder.replica("replica", "--store", redis.url, "--store-timeout", str(1000 * timeout), "--slots", "16",
+                             "--tokens", "10000")
     await replica.ready()
     turn = await stream(replica.port, {"prompt": question(0, 0), "max_tokens": 8, "temperature": 0})
     replica.end(signal.SIGTERM)  # so that it has nothing in memory
@@ -423,7 +299,7 @@ async def main():
     check(not wrong, f"{what} has no {wrong}")
     n = {**FORMS[what], **{name: int(value) for name, value in numbers.items()}}
     print(what, n)
-    with Folder() as folder:
+    with Folder(PROGRAM, COMMON) as folder:
         forms = {"crash": crash, "many": many, "abuse": abuse, "next": next_turn, "cut": cut, "down": down}
         await forms[what](folder, n)
     print("passed")

@@ -12,6 +12,11 @@ import tempfile
 import time
 
 
+def check(condition, text):
+    if not condition:
+        raise SystemExit("FAILED: " + text)
+
+
 def free_port():
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
@@ -90,7 +95,11 @@ class Redis(Process):
 
 
 class Folder:
-    """A folder below the current one, and the processes whose files are in it; both end with the block."""
+    """A folder below the current one, and the processes whose files are in it; both end with the block. Its replicas are
+    of one program and have some arguments in common."""
+
+    def __init__(self, program, common):
+        self.program, self.common = program, common
 
     def __enter__(self):
         self.path = tempfile.mkdtemp(prefix="soak.", dir=os.getcwd())
@@ -102,6 +111,9 @@ class Folder:
         self.processes.append(process)
         process.start()
         return process
+
+    def replica(self, name, *args):
+        return self.add(Replica(self.path, name, self.program, [*self.common, *args]))
 
     def __exit__(self, kind, *_):
         for process in self.processes:
@@ -213,3 +225,11 @@ def question(conversation, turn):
     draw = random.Random(conversation * 1000 + turn)
     words = " ".join(draw.choice(WORDS) for _ in range(draw.randrange(4, 12)))
     return (" " if turn else "") + words + "."
+
+
+def turn_body(conversation, turn, tokens, previous):
+    body = {"prompt": question(conversation, turn), "max_tokens": tokens, "seed": conversation * 100 + turn,
+            "temperature": 0.8}
+    if previous:
+        body["previous_response_id"] = previous
+    return body
