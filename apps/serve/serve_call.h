@@ -130,10 +130,10 @@ bool call_take(struct call *call, size_t bytes, struct problem *problem);
 void call_make_id(const char *prefix, char id[TURN_ID]); // prefix and 32 random digits
 struct call *call_hold(struct call *call);
 void call_drop(struct call *call);
-void call_fetch_states(struct call *call);                                 // those that slots were to have
+void call_fetch_states(struct call *call);                                 // fetches the states expected in slots
 void task_set_state(struct task *task, struct blob *state, size_t tokens); // behind so many tokens; holds the state
 void task_set_base_state(struct task *task, struct blob *state); // behind the turn that it continues, and counts those
-void task_count_cached(const struct task *task);       // in the usage: all tokens of that turn are from a state
+void task_count_cached(const struct task *task);       // counts the tokens of the earlier turn as cached
 bool task_add_token(struct task *task, int32_t token); // false: no memory
 // The tokens from the end of the last span to `end` were read, or drawn.
 bool task_add_span(struct task *task, size_t end, bool drawn); // false: no memory

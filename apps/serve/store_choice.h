@@ -24,7 +24,7 @@ struct store_choice {
             "the most memory of this model's values there; the least recently used are removed first; 0: no limit"),   \
       COUNT(0, "store-bits", "N", &(c)->bits, 8, 32, "bits of stored numbers: 32 (exact), 16 or 8"),                   \
       COUNT(0, "store-timeout", "MS", &(c)->timeout_ms, 10, 60000,                                                     \
-            "the longest wait for it in a read or write; each 8 MiB that move give a second back"),                    \
+            "the longest wait for the store per value; each 8 MiB transferred give one second of it back"),            \
       COUNT(0, "store-queue", "MIB", &(c)->queue_mib, 1, 1u << 20,                                                     \
             "the most data that may wait to be written, for instance while the store is down; the oldest is dropped"), \
       TEXT(0, "check-store", "FILE", &(c)->check,                                                                      \

@@ -21,8 +21,8 @@ const char *store_address_parse(const char *url, struct store_address *out);
 struct wire_time {
   uint64_t left, most;
 };
-// Bytes that move give time back, up to `most`. At this rate, in MiB/s, the time left stays as it is. So large values
-// have more time, a store that sends byte by byte has not, and one that is silent is given up after `most`.
+// Each MiB transferred gives 1/WIRE_LEAST_MIB s back, up to `most`. Large values thus get more time, a store that sends
+// byte by byte does not, and a silent one is given up after `most`.
 enum { WIRE_LEAST_MIB = 8 };
 struct wire_time wire_time_of(uint32_t milliseconds);
 
@@ -37,7 +37,7 @@ enum { WIRE_ERROR = 256 };
 // Connects, authenticates and selects the database. Returns NULL and a sentence in `error` (WIRE_ERROR bytes).
 struct wire *wire_open(const struct wire_options *options, char *error);
 void wire_close(struct wire *wire);
-// The time that the commands from now on share.
+// All following commands together take from this time.
 void wire_set_time(struct wire *wire, struct wire_time *time);
 
 // One argument of a command.
