@@ -121,7 +121,7 @@ static uint64_t plan_scratch(struct operator_run *m) {
   op_linear(l, oplist_value(l, rows, outputs), rule.o, w, (struct tensor){0});
   for (size_t i = 0; i < l->value_count; i++) l->values[i].bound.buffer = &elsewhere;
   uint64_t largest, bytes = m->b->functions->list_bytes(m->b, l, &largest);
-  m->narrow = o->rule == DELTAIC_RULE_CHUNK && oplist_tensor(l, rule.qkv).dtype == DTYPE_F16;
+  m->narrow = o->rule != DELTAIC_RULE_RECURRENT && oplist_tensor(l, rule.qkv).dtype == DTYPE_F16;
   return bytes;
 }
 
