@@ -318,7 +318,10 @@ deltaic_status deltaic_device_measure_operator(deltaic_device *d, const deltaic_
                                                deltaic_operator_result *result) {
   struct operator_run m = {0};
   if (!d || !op || !result)
-    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_device_measure_operator: device, operator and result are required");
+    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_device_measure_operator: %s is NULL",
+                !d    ? "device"
+                : !op ? "op"
+                      : "result");
   deltaic_status status = options_read(&m.o, sizeof m.o, op, "deltaic_operator");
   if (status == DELTAIC_OK) status = check_operator(&m.o);
   if (status != DELTAIC_OK) return status;

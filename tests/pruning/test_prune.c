@@ -445,6 +445,8 @@ static void outputs_are_replaced_only_by_force(void **state) {
   deltaic_pruning *p;
   write_selection(path, select_cut(path, NULL, "random", 0.3), out);
   assert_int_equal(deltaic_pruning_begin(path, s, out, NULL, &p), DELTAIC_INVALID_ARGUMENT);
+  assert_int_equal(deltaic_pruning_begin(path, s, NULL, NULL, &p), DELTAIC_INVALID_ARGUMENT);
+  assert_string_equal(deltaic_last_error(), "deltaic_pruning_begin: out is NULL");
   assert_ok(deltaic_pruning_begin(path, s, out, &force, &p));
   assert_ok(deltaic_pruning_commit(p));
   deltaic_pruning_free(p);

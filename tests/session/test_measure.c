@@ -97,9 +97,11 @@ static void what_cannot_be_measured_is_one_sentence(deltaic_device *device) {
   refused(device, o, DELTAIC_UNSUPPORTED, "larger than");
   o = good, o.tokens = INT32_MAX, o.steps = 1 << 20; // 2^62 bytes and more
   refused(device, o, DELTAIC_UNSUPPORTED, "larger than");
-  assert_int_equal(deltaic_device_measure_operator(NULL, &good, &r), DELTAIC_INVALID_ARGUMENT);
+  refused(NULL, good, DELTAIC_INVALID_ARGUMENT, ": device is NULL");
   assert_int_equal(deltaic_device_measure_operator(device, NULL, &r), DELTAIC_INVALID_ARGUMENT);
+  assert_non_null(strstr(deltaic_last_error(), ": op is NULL"));
   assert_int_equal(deltaic_device_measure_operator(device, &good, NULL), DELTAIC_INVALID_ARGUMENT);
+  assert_non_null(strstr(deltaic_last_error(), ": result is NULL"));
 }
 
 static deltaic_matmul matmul(uint32_t rows, uint32_t outputs, uint32_t inputs, deltaic_precision precision) {
