@@ -161,7 +161,10 @@ static deltaic_status check_text(const struct deltaic_statistics *s, const int32
 deltaic_status deltaic_calibrate(deltaic_statistics *s, deltaic_model *model, const int32_t *tokens, size_t count,
                                  deltaic_progress progress, void *user) {
   if (!s || !model || (count && !tokens))
-    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_calibrate: statistics, model and tokens are required");
+    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_calibrate: %s is NULL",
+                !s       ? "statistics"
+                : !model ? "model"
+                         : "tokens");
   struct calibration c = {.s = s};
   deltaic_session *session = NULL;
   deltaic_session_options options = DELTAIC_INIT(deltaic_session_options);

@@ -259,8 +259,11 @@ static struct prune_options method_options(const deltaic_select_options *o) {
 static deltaic_status check(const struct source *source, const struct deltaic_statistics *s,
                             const struct prune_method *m, const deltaic_select_options *o) {
   if (!m) return fail(DELTAIC_INVALID_ARGUMENT, "there is no pruning method \"%s\"", o->method);
-  if (o->side < DELTAIC_PRUNE_JOINT || o->side > DELTAIC_PRUNE_QUERIES || o->swap_limit > 1u << 30)
-    return fail(DELTAIC_INVALID_ARGUMENT, "no such side, or a swap limit beyond reason");
+  if (o->side < DELTAIC_PRUNE_JOINT || o->side > DELTAIC_PRUNE_QUERIES)
+    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_select_options: side is %d", (int)o->side);
+  if (o->swap_limit > 1u << 30)
+    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_select_options: swap_limit is %u; the limit is %u", o->swap_limit,
+                1u << 30);
   if ((m->needs & PRUNE_NEEDS_MEASUREMENTS && (!s || !s->done)) ||
       (m->needs & PRUNE_NEEDS_GRADIENTS && (!s || !s->gradient_tokens)))
     return fail(DELTAIC_INVALID_ARGUMENT, "the method %s needs a calibration text", m->name);

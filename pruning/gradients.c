@@ -102,7 +102,10 @@ static deltaic_status measure(struct gradients *g, deltaic_device *device, const
 deltaic_status deltaic_calibrate_gradients(deltaic_statistics *s, deltaic_device *device, const char *path,
                                            const int32_t *tokens, size_t count, deltaic_progress progress, void *user) {
   if (!s || !path || (count && !tokens))
-    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_calibrate_gradients: statistics, path and tokens are required");
+    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_calibrate_gradients: %s is NULL",
+                !s      ? "statistics"
+                : !path ? "path"
+                        : "tokens");
   if (count < 2)
     return fail(DELTAIC_INVALID_ARGUMENT, "the calibration text has %zu tokens: too few to predict one", count);
   if (s->window < 2) return fail(DELTAIC_INVALID_ARGUMENT, "windows of %u tokens predict nothing", s->window);

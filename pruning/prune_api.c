@@ -36,7 +36,8 @@ deltaic_status deltaic_statistics_create(const char *path, const deltaic_calibra
                                          deltaic_statistics **out) {
   deltaic_calibration_options o;
   struct source source;
-  if (!path || !out) return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_statistics_create: path and out are required");
+  if (!path || !out)
+    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_statistics_create: %s is NULL", !path ? "path" : "out");
   deltaic_status status = options_read(&o, sizeof o, options, "deltaic_calibration_options");
   if (status) return status;
   if (o.rows > DELTAIC_CALIBRATION_ROWS) return fail(DELTAIC_INVALID_ARGUMENT, "%u activations of a head", o.rows);
@@ -49,7 +50,10 @@ deltaic_status deltaic_statistics_create(const char *path, const deltaic_calibra
 deltaic_status deltaic_statistics_load(const char *path, const char *file, deltaic_statistics **out) {
   struct source source;
   if (!path || !file || !out)
-    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_statistics_load: path, file and out are required");
+    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_statistics_load: %s is NULL",
+                !path   ? "path"
+                : !file ? "file"
+                        : "out");
   deltaic_status status = source_open(path, &source);
   if (!status) status = statistics_load(&source, file, out);
   source_close(&source);
@@ -57,7 +61,8 @@ deltaic_status deltaic_statistics_load(const char *path, const char *file, delta
 }
 
 deltaic_status deltaic_statistics_save(const deltaic_statistics *s, const char *file) {
-  if (!s || !file) return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_statistics_save: statistics and file are required");
+  if (!s || !file)
+    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_statistics_save: %s is NULL", !s ? "statistics" : "file");
   if (s->broken) return fail(DELTAIC_BAD_STATE, "these statistics were spoilt by a failure: begin anew");
   return statistics_save(s, file);
 }
@@ -84,10 +89,11 @@ deltaic_status deltaic_select(const char *path, const deltaic_statistics *s, con
                               deltaic_selection **out) {
   deltaic_select_options o;
   struct source source;
-  if (!path || !out) return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_select: path and out are required");
+  if (!path || !out) return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_select: %s is NULL", !path ? "path" : "out");
   deltaic_status status = options_read(&o, sizeof o, options, "deltaic_select_options");
   if (status) return status;
-  if (o.keep_count && !o.keep) return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_select: keep is required");
+  if (o.keep_count && !o.keep)
+    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_select_options: keep is NULL, and keep_count is not 0");
   status = source_open(path, &source);
   if (!status) status = choose(&source, s, &o, out);
   source_close(&source);
@@ -98,7 +104,11 @@ deltaic_status deltaic_select_given(const char *path, const deltaic_statistics *
                                     const int32_t *kept, size_t count, deltaic_selection **out) {
   struct source source;
   if (!path || !name || !kept || !out)
-    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_select_given: path, name, kept and out are required");
+    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_select_given: %s is NULL",
+                !path   ? "path"
+                : !name ? "name"
+                : !kept ? "kept"
+                        : "out");
   deltaic_status status = source_open(path, &source);
   if (!status) status = choose_given(&source, s, name, keep, kept, count, out);
   source_close(&source);
@@ -163,7 +173,7 @@ deltaic_status deltaic_selection_swap(const deltaic_selection *s, size_t i, int3
 // ---------------------------------------------------------------- pruned checkpoint
 
 deltaic_status deltaic_pruning_check(const char *path, const char *out, bool force) {
-  if (!path || !out) return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_pruning_check: path and out are required");
+  if (!path || !out) return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_pruning_check: %s is NULL", !path ? "path" : "out");
   return folder_check(path, out, "config.json", force);
 }
 
@@ -171,7 +181,11 @@ deltaic_status deltaic_pruning_begin(const char *path, const deltaic_selection *
                                      const deltaic_prune_write_options *options, deltaic_pruning **pruning) {
   deltaic_prune_write_options o;
   if (!path || !selection || !out || !pruning)
-    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_pruning_begin: path, selection, out and pruning are required");
+    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_pruning_begin: %s is NULL",
+                !path        ? "path"
+                : !selection ? "selection"
+                : !out       ? "out"
+                             : "pruning");
   deltaic_status status = options_read(&o, sizeof o, options, "deltaic_prune_write_options");
   return status ? status : product_begin(path, selection, out, &o, pruning);
 }

@@ -8,8 +8,10 @@
 
 deltaic_status deltaic_matrix_rank(const float *a, size_t rows, size_t cols, double zero, deltaic_rank *rank,
                                    double *values) {
-  if (!a || !rank || !rows || !cols || rows > INT_MAX || cols > INT_MAX)
-    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_matrix_rank: a, its sizes and rank are required");
+  if (!a || !rank) return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_matrix_rank: %s is NULL", !a ? "a" : "rank");
+  if (!rows || !cols || rows > INT_MAX || cols > INT_MAX)
+    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_matrix_rank: %s is %zu", !rows || rows > INT_MAX ? "rows" : "cols",
+                !rows || rows > INT_MAX ? rows : cols);
   int m = (int)cols, n = (int)rows; // a row-major matrix is its column-major transpose
   double *wide;
   struct rank_measures found;

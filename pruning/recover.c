@@ -58,8 +58,9 @@ static deltaic_status read_options(struct recovery *r, const deltaic_recover_opt
 
 deltaic_status deltaic_pruning_recover(deltaic_pruning *p, const int32_t *tokens, size_t count,
                                        const deltaic_recover_options *options, deltaic_progress progress, void *user) {
-  if (!p || !p->folder || !tokens)
-    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_pruning_recover: pruning and tokens are required");
+  if (!p || !tokens)
+    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_pruning_recover: %s is NULL", !p ? "pruning" : "tokens");
+  if (!p->folder) return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_pruning_recover: the pruning is committed");
   struct recovery r = {.tokens = tokens};
   deltaic_status status = read_options(&r, options, count);
   if (status) return status;

@@ -361,8 +361,13 @@ static deltaic_status refit(struct refit *r, deltaic_device *device, deltaic_mod
 deltaic_status deltaic_pruning_refit(deltaic_pruning *p, deltaic_device *device, deltaic_model *model,
                                      const int32_t *tokens, size_t count, const deltaic_refit_options *options,
                                      deltaic_progress progress, void *user) {
-  if (!p || !p->folder || !device || !model || (count && !tokens))
-    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_pruning_refit: pruning, device, model and tokens are required");
+  if (!p || !device || !model || (count && !tokens))
+    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_pruning_refit: %s is NULL",
+                !p        ? "pruning"
+                : !device ? "device"
+                : !model  ? "model"
+                          : "tokens");
+  if (!p->folder) return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_pruning_refit: the pruning is committed");
   struct refit r = {
       .p = p, .tokens = tokens, .count = count, .D = p->source.spec.D, .progress = progress, .user = user};
   deltaic_status status = options_read(&r.o, sizeof r.o, options, "deltaic_refit_options");

@@ -29,7 +29,8 @@ static const struct usage usage = {
                 "  deltaic bench --model models/novelist --kernels\n"
                 "  deltaic bench --sequences 16 --prompt-tokens 512\n"
                 "  deltaic bench --json > after.json\n"
-                "  deltaic bench --operators --device 1\n",
+                "  deltaic bench --operators --device 1\n"
+                "  deltaic bench --operators --rule chunk --only '32 x 2048'\n",
     .most_arguments = 1,
 };
 
@@ -223,7 +224,9 @@ int command_bench(int argc, char **argv) {
            "shape; needs no model"),
       TEXT(0, "only", "TEXT", &only, "with --operators: only rows with this text in their name or shape"),
       FLAG(0, "json", &b.as_json, "print one JSON object, kernels included; their floors with --kernels"),
-      TEXT(0, "rule", "FORM", &engine.rule, "how prompts go through the delta rule: auto, recurrent or chunk"),
+      TEXT(0, "rule", "FORM", &engine.rule,
+           "how prompts go through the delta rule: auto (as planned for the device), recurrent or chunk; also with "
+           "--operators"),
       ENGINE_OPTIONS(&engine),
       OPTIONS_END,
   };
@@ -234,8 +237,7 @@ int command_bench(int argc, char **argv) {
     return complain(EXIT_USAGE, "--rule takes auto, recurrent or chunk, not \"%s\"", engine.rule);
   if (operators && (arguments.count || engine.model))
     return complain(EXIT_USAGE, "--operators measures kernels by themselves, without a checkpoint");
-  static const char *const of_models[] = {"prompt-tokens", "decode", "sequences", "seconds",
-                                          "kernels",       "rule",   "batch",     NULL};
+  static const char *const of_models[] = {"prompt-tokens", "decode", "sequences", "seconds", "kernels", "batch", NULL};
   if (operators && option_given_of(&arguments, of_models))
     return complain(EXIT_USAGE, "--operators has shapes of its own: it takes no --%s",
                     option_given_of(&arguments, of_models));

@@ -10,7 +10,7 @@
 static const double most_error = 1e-3; // twice the usual error of 16-bit operands
 
 #define GATED .gated = true
-#define CHUNK .rule = DELTAIC_RULE_CHUNK
+#define PROMPT .rule = DELTAIC_RULE_AUTO // as --rule says
 #define STEP .rule = DELTAIC_RULE_RECURRENT
 #define ROW(text, B, T, H, K, V, ...)                                                                                  \
   {                                                                                                                    \
@@ -24,46 +24,46 @@ static const struct shape {
   bool against; // also measure the recurrent kernel
 } table[] =
     {
-        ROW("gated delta", 32, 2048, 16, 128, 128, GATED, CHUNK),
-        ROW("plain matrices", 32, 2048, 16, 128, 128, .plain = true, GATED, CHUNK),
-        ROW("gated delta", 32, 2048, 16, 64, 128, GATED, CHUNK),
-        ROW("gated delta", 32, 2048, 16, 32, 128, GATED, CHUNK),
-        ROW("gated delta", 32, 2048, 16, 96, 128, GATED, CHUNK),
-        ROW("gated delta", 32, 2048, 16, 76, 128, GATED, CHUNK),
-        ROW("gated delta", 32, 2048, 16, 49, 128, GATED, CHUNK),
-        ROW("plain matrices", 32, 2048, 16, 76, 128, .plain = true, GATED, CHUNK),
-        ROW("delta", 32, 2048, 16, 128, 128, CHUNK),
-        ROW("gated delta", 1, 2048, 16, 128, 128, GATED, CHUNK),
-        ROW("gated delta", 1, 8192, 16, 128, 128, GATED, CHUNK),
-        ROW("gated delta", 1, 32768, 16, 128, 128, GATED, CHUNK),
-        ROW("gated delta", 1, 8192, 6, 256, 512, GATED, CHUNK),
-        ROW("product of 2", 32, 2048, 16, 128, 128, .steps = 2, GATED, CHUNK),
-        ROW("product of 3", 32, 2048, 16, 128, 128, .steps = 3, GATED, CHUNK),
-        ROW("head-in-head 2", 32, 2048, 16, 128, 128, .blocks = 2, GATED, CHUNK),
-        ROW("head-in-head 4", 32, 2048, 16, 128, 128, .blocks = 4, GATED, CHUNK),
-        ROW("head-in-head 8", 32, 2048, 16, 128, 128, .blocks = 8, GATED, CHUNK),
-        ROW("plain matrices", 32, 2048, 16, 128, 128, .blocks = 4, .plain = true, GATED, CHUNK),
-        ROW("head-in-head 4", 1, 2048, 16, 128, 128, .blocks = 4, GATED, CHUNK),
-        ROW("head-in-head 4", 1, 32768, 16, 128, 128, .blocks = 4, GATED, CHUNK),
+        ROW("gated delta", 32, 2048, 16, 128, 128, GATED, PROMPT),
+        ROW("plain matrices", 32, 2048, 16, 128, 128, .plain = true, GATED, PROMPT),
+        ROW("gated delta", 32, 2048, 16, 64, 128, GATED, PROMPT),
+        ROW("gated delta", 32, 2048, 16, 32, 128, GATED, PROMPT),
+        ROW("gated delta", 32, 2048, 16, 96, 128, GATED, PROMPT),
+        ROW("gated delta", 32, 2048, 16, 76, 128, GATED, PROMPT),
+        ROW("gated delta", 32, 2048, 16, 49, 128, GATED, PROMPT),
+        ROW("plain matrices", 32, 2048, 16, 76, 128, .plain = true, GATED, PROMPT),
+        ROW("delta", 32, 2048, 16, 128, 128, PROMPT),
+        ROW("gated delta", 1, 2048, 16, 128, 128, GATED, PROMPT),
+        ROW("gated delta", 1, 8192, 16, 128, 128, GATED, PROMPT),
+        ROW("gated delta", 1, 32768, 16, 128, 128, GATED, PROMPT),
+        ROW("gated delta", 1, 8192, 6, 256, 512, GATED, PROMPT),
+        ROW("product of 2", 32, 2048, 16, 128, 128, .steps = 2, GATED, PROMPT),
+        ROW("product of 3", 32, 2048, 16, 128, 128, .steps = 3, GATED, PROMPT),
+        ROW("head-in-head 2", 32, 2048, 16, 128, 128, .blocks = 2, GATED, PROMPT),
+        ROW("head-in-head 4", 32, 2048, 16, 128, 128, .blocks = 4, GATED, PROMPT),
+        ROW("head-in-head 8", 32, 2048, 16, 128, 128, .blocks = 8, GATED, PROMPT),
+        ROW("plain matrices", 32, 2048, 16, 128, 128, .blocks = 4, .plain = true, GATED, PROMPT),
+        ROW("head-in-head 4", 1, 2048, 16, 128, 128, .blocks = 4, GATED, PROMPT),
+        ROW("head-in-head 4", 1, 32768, 16, 128, 128, .blocks = 4, GATED, PROMPT),
         // heads and lengths of "Parallelizing Linear Transformers with the Delta Rule", table 1; it states no batch
-        AGAINST("delta", 8, 2048, 32, 64, 64, CHUNK),
-        AGAINST("delta", 8, 2048, 16, 128, 128, CHUNK),
-        AGAINST("delta", 8, 2048, 8, 256, 256, CHUNK),
-        AGAINST("delta", 8, 4096, 32, 64, 64, CHUNK),
-        AGAINST("delta", 8, 4096, 16, 128, 128, CHUNK),
-        AGAINST("delta", 8, 8192, 32, 64, 64, CHUNK),
-        AGAINST("delta", 1, 2048, 32, 64, 64, CHUNK),
-        AGAINST("delta", 1, 2048, 16, 128, 128, CHUNK),
-        AGAINST("delta", 1, 2048, 8, 256, 256, CHUNK),
-        AGAINST("delta", 1, 4096, 32, 64, 64, CHUNK),
-        AGAINST("delta", 1, 4096, 16, 128, 128, CHUNK),
-        AGAINST("delta", 1, 8192, 32, 64, 64, CHUNK),
+        AGAINST("delta", 8, 2048, 32, 64, 64, PROMPT),
+        AGAINST("delta", 8, 2048, 16, 128, 128, PROMPT),
+        AGAINST("delta", 8, 2048, 8, 256, 256, PROMPT),
+        AGAINST("delta", 8, 4096, 32, 64, 64, PROMPT),
+        AGAINST("delta", 8, 4096, 16, 128, 128, PROMPT),
+        AGAINST("delta", 8, 8192, 32, 64, 64, PROMPT),
+        AGAINST("delta", 1, 2048, 32, 64, 64, PROMPT),
+        AGAINST("delta", 1, 2048, 16, 128, 128, PROMPT),
+        AGAINST("delta", 1, 2048, 8, 256, 256, PROMPT),
+        AGAINST("delta", 1, 4096, 32, 64, 64, PROMPT),
+        AGAINST("delta", 1, 4096, 16, 128, 128, PROMPT),
+        AGAINST("delta", 1, 8192, 32, 64, 64, PROMPT),
         ROW("recurrent", 32, 2048, 16, 128, 128, GATED, STEP),
         ROW("one token", 32, 1, 16, 128, 128, GATED, STEP),
 },
   small[] = {
       // for software devices
-      AGAINST("gated delta", 2, 64, 2, 16, 16, GATED, CHUNK),
+      AGAINST("gated delta", 2, 64, 2, 16, 16, GATED, PROMPT),
       ROW("recurrent", 2, 64, 2, 16, 16, GATED, STEP),
       ROW("one token", 2, 1, 2, 16, 16, GATED, STEP),
 };
@@ -110,17 +110,25 @@ static bool any_wanted(const struct engine *engine, const char *only) {
   return bench_matmuls_any(engine, only);
 }
 
-// The reference is the recurrence in float32, with which the CPU's recurrent kernel is identical.
-static bool has_error(const struct operators *b, size_t i) {
-  return b->engine.device_info.kind != DELTAIC_DEVICE_CPU || b->rows[i].o.rule != DELTAIC_RULE_RECURRENT;
+// Whether the row was computed by chunks: the names of their kernels say so.
+static bool by_chunks(const struct operators *b, size_t i) {
+  const char *kernel = b->rows[i].r.kernels[0].name;
+  return strstr(kernel, "chunk") || strstr(kernel, "matrix");
 }
 
-static deltaic_status measure_row(struct operators *b, const struct shape *s, size_t i, bool exact, uint32_t repeat) {
+// The reference is the recurrence in float32, with which the CPU's recurrent kernel is identical.
+static bool has_error(const struct operators *b, size_t i) {
+  return b->engine.device_info.kind != DELTAIC_DEVICE_CPU || by_chunks(b, i);
+}
+
+static deltaic_status measure_row(struct operators *b, const struct shape *s, size_t i,
+                                  const struct engine_options *options, uint32_t repeat) {
   deltaic_operator *o = &b->rows[i].o;
   *o = s->o;
   o->size = sizeof *o;
   o->repeat = repeat;
-  if (exact) o->precision = DELTAIC_PRECISION_FLOAT32;
+  if (o->rule == DELTAIC_RULE_AUTO) o->rule = engine_rule(options);
+  o->precision = engine_precision(options);
   b->rows[i].name = s->name;
   deltaic_status status = deltaic_device_measure_operator(b->engine.device, o, &b->rows[i].r);
   b->rows[i].floor = bench_floor(&b->rates, b->rows[i].r.bytes, b->rows[i].r.operations);
@@ -143,15 +151,13 @@ static deltaic_status measure(struct operators *b, const struct engine_options *
   progress_begin(&progress, "measuring", NULL, false);
   for (size_t i = 0; i < count && !status; i++) {
     if (!wanted(&shapes[i], only)) continue;
-    status = measure_row(b, &shapes[i], b->count, !strcmp(options->precision, "float32"), repeat);
+    status = measure_row(b, &shapes[i], b->count, options, repeat);
     b->count += !status;
     progress_show(&progress, i + 1, count);
   }
   b->matmuls.rates = b->rates;
-  const bool exact = !strcmp(options->precision, "float32");
   if (!status)
-    status = bench_matmuls_measure(&b->matmuls, &b->engine, exact ? DELTAIC_PRECISION_FLOAT32 : DELTAIC_PRECISION_FAST,
-                                   only, repeat, &progress);
+    status = bench_matmuls_measure(&b->matmuls, &b->engine, engine_precision(options), only, repeat, &progress);
   progress_clear();
   return status;
 }
@@ -169,9 +175,9 @@ static void print(const struct operators *b) {
   printf("copy      %s GB/s, read and written\n", text_giga(b->rates.copy).text);
   printf("products  %s GFLOP/s\n\n", text_giga(b->rates.matrices).text);
   if (!b->count) return;
-  table_begin(&rows, "lrrrrrrrl");
-  table_row(&rows, "operator", "texts x tokens, d_k x d_v, heads", "time", "floor", "ratio", "recurrent", "error of o",
-            "of S", "kernels, microseconds");
+  table_begin(&rows, "lrlrrrrrrl");
+  table_row(&rows, "operator", "texts x tokens, d_k x d_v, heads", "by", "time", "floor", "ratio", "recurrent",
+            "error of o", "of S", "kernels, microseconds");
   for (size_t i = 0; i < b->count; i++) {
     const deltaic_operator_result *r = &b->rows[i].r;
     struct text ratio, recurrent = {""};
@@ -182,9 +188,9 @@ static void print(const struct operators *b) {
     for (size_t k = 0, used = 0; k < r->kernel_count && used < sizeof kernels; k++)
       used += (size_t)snprintf(kernels + used, sizeof kernels - used, "%s%.1f", k ? " + " : "",
                                1e6 * r->kernels[k].seconds / b->rows[i].o.repeat);
-    table_row(&rows, b->rows[i].name, shape_text(&b->rows[i].o).text, text_seconds(r->seconds).text,
-              text_seconds(b->rows[i].floor).text, ratio.text, recurrent.text, error_text(b, i, r->error_output).text,
-              error_text(b, i, r->error_state).text, kernels);
+    table_row(&rows, b->rows[i].name, shape_text(&b->rows[i].o).text, by_chunks(b, i) ? "chunks" : "tokens",
+              text_seconds(r->seconds).text, text_seconds(b->rows[i].floor).text, ratio.text, recurrent.text,
+              error_text(b, i, r->error_output).text, error_text(b, i, r->error_state).text, kernels);
   }
   table_end(&rows, 0);
 }
@@ -198,12 +204,12 @@ static json_t *row_json(const struct operators *b, size_t i) {
   for (size_t k = 0; k < r->kernel_count; k++)
     json_object_set_new(kernels, r->kernels[k].name, number_json(r->kernels[k].seconds / o->repeat));
   return json_pack(
-      "{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:b, s:b, s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:I, s:o}",
+      "{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:b, s:b, s:b, s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:I, s:o}",
       "operator", b->rows[i].name, "sequences", (int)o->sequences, "tokens", (int)o->tokens, "heads", (int)o->heads,
       "key", (int)o->key, "value", (int)o->value, "steps", (int)(o->steps ? o->steps : 1), "blocks",
       (int)(o->blocks ? o->blocks : 1), "gated", o->gated, "plain", o->plain, "recurrent",
-      o->rule == DELTAIC_RULE_RECURRENT, "seconds", number_json(r->seconds), "least", number_json(r->least), "most",
-      number_json(r->most), "floor", number_json(b->rows[i].floor), "seconds_recurrent",
+      o->rule == DELTAIC_RULE_RECURRENT, "chunks", by_chunks(b, i), "seconds", number_json(r->seconds), "least",
+      number_json(r->least), "most", number_json(r->most), "floor", number_json(b->rows[i].floor), "seconds_recurrent",
       number_or_null(b->rows[i].recurrent > 0, b->rows[i].recurrent), "error_output",
       number_or_null(has_error(b, i), r->error_output), "error_state", number_or_null(has_error(b, i), r->error_state),
       "bytes", (json_int_t)r->bytes, "operations", (json_int_t)r->operations, "kernels", kernels);

@@ -158,13 +158,17 @@ deltaic_precision engine_precision(const struct engine_options *options) {
   return strcmp(options->precision, "float32") ? DELTAIC_PRECISION_FAST : DELTAIC_PRECISION_FLOAT32;
 }
 
+deltaic_rule engine_rule(const struct engine_options *options) {
+  if (!strcmp(options->rule, "recurrent")) return DELTAIC_RULE_RECURRENT;
+  return strcmp(options->rule, "chunk") ? DELTAIC_RULE_AUTO : DELTAIC_RULE_CHUNK;
+}
+
 deltaic_session_options session_options(const struct engine_options *options) {
   deltaic_session_options out = DELTAIC_INIT(deltaic_session_options);
   out.context = options->context;
   out.batch = options->batch;
   out.sequences = options->sequences;
-  if (!strcmp(options->rule, "recurrent")) out.rule = DELTAIC_RULE_RECURRENT;
-  if (!strcmp(options->rule, "chunk")) out.rule = DELTAIC_RULE_CHUNK;
+  out.rule = engine_rule(options);
   out.precision = engine_precision(options);
   return out;
 }

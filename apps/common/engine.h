@@ -67,6 +67,7 @@ int context_open(const struct engine_options *options, deltaic_context **out);
 int engine_open(const struct engine_options *options, struct engine *out);
 int precision_check(const struct engine_options *options);
 deltaic_precision engine_precision(const struct engine_options *options);
+deltaic_rule engine_rule(const struct engine_options *options);
 int engine_close(struct engine *engine, int code);
 // Opens only the device of an engine whose context is open.
 int engine_open_device(const struct engine_options *options, struct engine *engine);

@@ -328,7 +328,8 @@ static deltaic_status time_copies(struct backend *b, struct recorder *c, struct 
 
 deltaic_status deltaic_device_copy_bandwidth(deltaic_device *d, double *bytes_per_second) {
   if (!d || !bytes_per_second)
-    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_device_copy_bandwidth: device and result are required");
+    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_device_copy_bandwidth: %s is NULL",
+                !d ? "device" : "bytes_per_second");
   static const double WARM = 0.5;
   struct backend *b = d->backend;
   // Larger than any cache, small enough for the device.

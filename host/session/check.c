@@ -274,7 +274,8 @@ deltaic_status deltaic_device_check(deltaic_device *d, bool (*report)(void *user
   struct check k = {0};
   char name[128];
   deltaic_check r = {.name = name, .kernels = k.kernels};
-  if (!d || !report) return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_device_check: device and report are required");
+  if (!d || !report)
+    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_device_check: %s is NULL", !d ? "device" : "report");
   k.b[1] = d->backend;
   k.status = backend_open_cpu(0, &k.b[0]);
   if (!k.status) k.status = allocate(&k);

@@ -182,7 +182,10 @@ deltaic_status deltaic_device_measure_matmul(deltaic_device *d, const deltaic_ma
                                              deltaic_matmul_result *result) {
   struct measurement m = {0};
   if (!d || !matmul || !result)
-    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_device_measure_matmul: device, matmul and result are required");
+    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_device_measure_matmul: %s is NULL",
+                !d        ? "device"
+                : !matmul ? "matmul"
+                          : "result");
   const double began = measure_now();
   deltaic_status status = options_read(&m.o, sizeof m.o, matmul, "deltaic_matmul");
   if (!status) status = check_matmul(&m.o);
@@ -217,7 +220,8 @@ deltaic_status deltaic_device_measure_matmul(deltaic_device *d, const deltaic_ma
 deltaic_status deltaic_device_matrix_rate(deltaic_device *d, double *operations_per_second) {
   enum { RUNS = 30, KERNELS = 8 };
   if (!d || !operations_per_second)
-    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_device_matrix_rate: device and result are required");
+    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_device_matrix_rate: %s is NULL",
+                !d ? "device" : "operations_per_second");
   struct backend *b = d->backend;
   const uint32_t size = measure_software(b) ? 256 : 4096;
   struct recorder *c = NULL;

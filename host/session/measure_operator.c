@@ -121,7 +121,7 @@ static uint64_t plan_scratch(struct operator_run *m) {
   op_linear(l, oplist_value(l, rows, outputs), rule.o, w, (struct tensor){0});
   for (size_t i = 0; i < l->value_count; i++) l->values[i].bound.buffer = &elsewhere;
   uint64_t largest, bytes = m->b->functions->list_bytes(m->b, l, &largest);
-  m->narrow = o->rule == DELTAIC_RULE_CHUNK && oplist_tensor(l, rule.qkv).dtype == DTYPE_F16;
+  m->narrow = o->rule != DELTAIC_RULE_RECURRENT && oplist_tensor(l, rule.qkv).dtype == DTYPE_F16;
   return bytes;
 }
 
@@ -286,10 +286,27 @@ static deltaic_status check_operator(deltaic_operator *o) {
   if (!o->blocks) o->blocks = 1;
   if (!o->value_heads) o->value_heads = o->heads;
   if (!o->repeat) o->repeat = 20;
-  if (!o->sequences || !o->tokens || !o->heads || !o->key || !o->value || o->value_heads % o->heads ||
-      o->key % o->blocks || o->blocks > HH_MOST || (o->blocks > 1 && o->steps > 1) || o->repeat > MEASURE_MOST_RUNS ||
-      o->rule > DELTAIC_RULE_CHUNK || o->precision > DELTAIC_PRECISION_FLOAT32)
-    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_operator: the sizes or options do not match");
+  const struct {
+    const char *name;
+    uint32_t value;
+    bool right;
+  } fields[] = {
+      {"sequences", o->sequences, o->sequences > 0},
+      {"tokens", o->tokens, o->tokens > 0},
+      {"heads", o->heads, o->heads > 0},
+      {"key", o->key, o->key > 0},
+      {"value", o->value, o->value > 0},
+      {"value_heads", o->value_heads, o->heads && o->value_heads % o->heads == 0},
+      {"blocks", o->blocks, o->blocks <= HH_MOST && o->key % o->blocks == 0},
+      {"steps", o->steps, o->steps == 1 || o->blocks == 1},
+      {"repeat", o->repeat, o->repeat <= MEASURE_MOST_RUNS},
+      {"rule", (uint32_t)o->rule, o->rule <= DELTAIC_RULE_CHUNK},
+      {"precision", (uint32_t)o->precision, o->precision <= DELTAIC_PRECISION_FLOAT32},
+  };
+  for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
+    if (!fields[i].right)
+      return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_operator: %s is %u, which does not fit", fields[i].name,
+                  fields[i].value);
   const double rows = (double)o->sequences * o->tokens, state = (double)o->value_heads * o->key * o->value;
   const double cols = (1.0 + o->steps) * o->heads * o->key + (double)o->steps * o->value_heads * o->value;
   if (rows > INT32_MAX || cols > INT32_MAX || state > INT32_MAX)
@@ -301,7 +318,10 @@ deltaic_status deltaic_device_measure_operator(deltaic_device *d, const deltaic_
                                                deltaic_operator_result *result) {
   struct operator_run m = {0};
   if (!d || !op || !result)
-    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_device_measure_operator: device, operator and result are required");
+    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_device_measure_operator: %s is NULL",
+                !d    ? "device"
+                : !op ? "op"
+                      : "result");
   deltaic_status status = options_read(&m.o, sizeof m.o, op, "deltaic_operator");
   if (status == DELTAIC_OK) status = check_operator(&m.o);
   if (status != DELTAIC_OK) return status;

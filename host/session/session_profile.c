@@ -79,7 +79,7 @@ static deltaic_status add_times(struct recorder *c, void *context) {
 
 deltaic_status deltaic_session_busy_end(deltaic_session *s, double *seconds) {
   if (!s || !seconds)
-    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_session_busy_end: session and seconds are required");
+    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_session_busy_end: %s is NULL", !s ? "session" : "seconds");
   struct times t = {.count = 0};
   session_recorders(s, add_times, &t);
   *seconds = 0;
@@ -90,7 +90,10 @@ deltaic_status deltaic_session_busy_end(deltaic_session *s, double *seconds) {
 deltaic_status deltaic_session_profile_end(deltaic_session *s, deltaic_kernel_time *times, size_t capacity,
                                            size_t *count) {
   if (!s || !count || (capacity && !times))
-    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_session_profile_end: session, times and count are required");
+    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_session_profile_end: %s is NULL",
+                !s       ? "session"
+                : !count ? "count"
+                         : "times");
   struct times t = {.count = 0};
   session_recorders(s, add_times, &t);
   for (size_t i = 0; i < t.count && i < capacity; i++) times[i] = t.all[i];

@@ -119,7 +119,7 @@ static deltaic_status read_header(const void *state, size_t bytes, struct state_
 deltaic_status deltaic_state_position(const void *state, size_t bytes, uint64_t *position) {
   struct state_header h;
   if (!state || !position)
-    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_state_position: state and position are required");
+    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_state_position: %s is NULL", !state ? "state" : "position");
   deltaic_status status = read_header(state, bytes, &h);
   if (status == DELTAIC_OK) *position = h.position;
   return status;
@@ -144,7 +144,10 @@ static void add_part(deltaic_state_part *parts, size_t capacity, size_t *n, delt
 deltaic_status deltaic_session_state_parts(deltaic_session *s, deltaic_state_part *parts, size_t capacity,
                                            size_t *count) {
   if (!s || !count || (capacity && !parts))
-    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_session_state_parts: session, parts and count are required");
+    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_session_state_parts: %s is NULL",
+                !s       ? "session"
+                : !count ? "count"
+                         : "parts");
   const struct tensor seen = slot_of(&s->seen, 0), last = slot_of(&s->last, 0);
   size_t n = 0;
   add_part(parts, capacity, &n, (deltaic_state_part){.bytes = sizeof(struct state_header)});

@@ -212,7 +212,7 @@ static deltaic_status open_own(const deltaic_device *d, struct timing_run *t) {
 }
 
 static deltaic_status check_device(const deltaic_device *d, const char *function) {
-  if (!d) return fail(DELTAIC_INVALID_ARGUMENT, "%s: device is required", function);
+  if (!d) return fail(DELTAIC_INVALID_ARGUMENT, "%s: device is NULL", function);
   if (!d->backend->replays)
     return fail(DELTAIC_UNSUPPORTED, "%s: the CPU has nothing that must be timed", d->backend->info.name);
   if (!d->timed_path)

@@ -149,7 +149,7 @@ deltaic_status tuning_create(const char *path, const deltaic_tune_options *optio
 
 deltaic_status deltaic_tune_create(const char *path, const deltaic_tune_options *options, deltaic_tune **out) {
   deltaic_tune_options o;
-  if (!path || !out) return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_tune_create: path and out are required");
+  if (!path || !out) return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_tune_create: %s is NULL", !path ? "path" : "out");
   const deltaic_status status = options_read(&o, sizeof o, options, "deltaic_tune_options");
   return status ? status : tuning_create(path, options, o.device ? o.device->backend : NULL, out);
 }
@@ -186,7 +186,7 @@ void deltaic_tune_get_info(const deltaic_tune *tune, deltaic_tune_info *info) {
 static deltaic_status read_batch(const char *function, const deltaic_tune *tune, const deltaic_tune_batch *batch,
                                  struct learner_batch *out) {
   deltaic_tune_batch b;
-  if (!tune || !batch) return fail(DELTAIC_INVALID_ARGUMENT, "%s: a training and a batch are required", function);
+  if (!tune || !batch) return fail(DELTAIC_INVALID_ARGUMENT, "%s: %s is NULL", function, !tune ? "tune" : "batch");
   deltaic_status status = options_read(&b, sizeof b, batch, "deltaic_tune_batch");
   if (!status && !b.tokens) status = fail(DELTAIC_INVALID_ARGUMENT, "%s: the batch has no tokens", function);
   *out = (struct learner_batch){b.tokens, b.rows, b.length, b.targets};
@@ -217,7 +217,7 @@ deltaic_status deltaic_tune_add(deltaic_tune *tune, const deltaic_tune_batch *ba
 
 deltaic_status deltaic_tune_gradient(const deltaic_tune *tune, const char *name, float *out, size_t count) {
   if (!tune || !name || !out)
-    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_tune_gradient: a training, a name and room are required");
+    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_tune_gradient: %s is NULL", !tune ? "tune" : !name ? "name" : "out");
   for (size_t i = 0; i < trainer_count(tune->trainer); i++) {
     const struct trained *x = trainer_at(tune->trainer, i);
     if (strcmp(x->name, name)) continue;
@@ -231,7 +231,7 @@ deltaic_status deltaic_tune_gradient(const deltaic_tune *tune, const char *name,
 
 deltaic_status deltaic_tune_step(deltaic_tune *tune, double rate, double *norm) {
   double ignored;
-  if (!tune) return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_tune_step: a training is required");
+  if (!tune) return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_tune_step: tune is NULL");
   if (!(rate >= 0 && rate <= 1))
     return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_tune_step: a learning rate of %g, which must be 0 to 1", rate);
   deltaic_status status = trainer_step(tune->trainer, rate, norm ? norm : &ignored);

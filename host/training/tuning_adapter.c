@@ -180,7 +180,7 @@ static deltaic_status fill_adapter(deltaic_tune *tune, const char *folder) {
 
 deltaic_status deltaic_tune_save_adapter(deltaic_tune *tune, const char *out, bool force) {
   if (!tune || !out)
-    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_tune_save_adapter: a training and out are required");
+    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_tune_save_adapter: %s is NULL", !tune ? "tune" : "out");
   for (size_t i = 0; i < trainer_count(tune->trainer); i++) {
     const struct trained *x = trainer_at(tune->trainer, i);
     if (strlen(x->name) > LONGEST || (x->lora && !ends_with(x->name, ".weight")))

@@ -223,7 +223,7 @@ static deltaic_status copy_config(struct new_model *m, const char *config, const
 
 deltaic_status deltaic_tune_initialize(const char *config, uint64_t seed, const char *folder) {
   if (!config || !folder)
-    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_tune_initialize: config and folder are required");
+    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_tune_initialize: %s is NULL", !config ? "config" : "folder");
   struct new_model m = {.seed = seed};
   char *to = path_join(folder, "config.json"), *tensors = path_join(folder, "model.safetensors");
   deltaic_status status = to && tensors ? copy_config(&m, config, to) : DELTAIC_OUT_OF_MEMORY;

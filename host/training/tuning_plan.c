@@ -169,8 +169,11 @@ deltaic_status deltaic_tune_plan(const char *path, const deltaic_tune_options *o
                                  deltaic_tune_memory *memory) {
   deltaic_tune_options o;
   if (!path || !memory || !rows || !length)
-    return fail(DELTAIC_INVALID_ARGUMENT,
-                "deltaic_tune_plan: a path, texts, tokens and room for the sizes are required");
+    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_tune_plan: %s is NULL",
+                !path     ? "path"
+                : !memory ? "memory"
+                : !rows   ? "rows"
+                          : "length");
   *memory = (deltaic_tune_memory){0};
   deltaic_status status = options_read(&o, sizeof o, options, "deltaic_tune_options");
   o.size = sizeof o;

@@ -63,12 +63,13 @@ deltaic_status tuning_write_folder(deltaic_tune *tune, const char *out, const ch
 }
 
 deltaic_status deltaic_tune_check(const char *path, const char *out, bool force) {
-  if (!path || !out) return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_tune_check: path and out are required");
+  if (!path || !out) return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_tune_check: %s is NULL", !path ? "path" : "out");
   return folder_check(path, out, CHECKPOINT_MARKER, force);
 }
 
 deltaic_status deltaic_tune_check_adapter(const char *path, const char *out, bool force) {
-  if (!path || !out) return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_tune_check_adapter: path and out are required");
+  if (!path || !out)
+    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_tune_check_adapter: %s is NULL", !path ? "path" : "out");
   return folder_check(path, out, TUNING_ADAPTER_MARKER, force);
 }
 
@@ -89,6 +90,6 @@ static deltaic_status fill_checkpoint(deltaic_tune *tune, const char *folder) {
 }
 
 deltaic_status deltaic_tune_save(deltaic_tune *tune, const char *out, bool force) {
-  if (!tune || !out) return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_tune_save: a training and out are required");
+  if (!tune || !out) return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_tune_save: %s is NULL", !tune ? "tune" : "out");
   return tuning_write_folder(tune, out, CHECKPOINT_MARKER, force, fill_checkpoint);
 }

@@ -61,7 +61,7 @@ static void append_array(struct tensor_file *file, struct trainer *trainer, size
 
 deltaic_status deltaic_tune_save_state(const deltaic_tune *tune, const char *path, const char *note) {
   if (!tune || !path)
-    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_tune_save_state: a training and a file are required");
+    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_tune_save_state: %s is NULL", !tune ? "tune" : "file");
   json_t *metadata = describe(tune, note);
   if (!metadata) return fail(DELTAIC_INVALID_ARGUMENT, "%s: the note is not UTF-8", path);
   struct tensor_file file;
@@ -90,7 +90,8 @@ static bool has(const struct checkpoint *c, const char *key, const char *value) 
 
 static deltaic_status check_identity(const deltaic_tune *tune, const struct checkpoint *c, const char *path) {
   const struct identity id = identity_of(tune);
-  if (!has(c, "format", VERSION)) return fail(DELTAIC_BAD_FILE, "%s: is no state of a training that this version can continue", path);
+  if (!has(c, "format", VERSION))
+    return fail(DELTAIC_BAD_FILE, "%s: is no state of a training that this version can continue", path);
   if (!has(c, "model", id.model))
     return fail(DELTAIC_INVALID_ARGUMENT, "%s: is the training of another model than %s", path, tune->path);
   if (!has(c, "teacher", id.teacher))
@@ -154,7 +155,7 @@ static deltaic_status read_state(deltaic_tune *tune, struct checkpoint *c, const
 
 deltaic_status deltaic_tune_load_state(deltaic_tune *tune, const char *path, char **note) {
   if (!tune || !path)
-    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_tune_load_state: a training and a file are required");
+    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_tune_load_state: %s is NULL", !tune ? "tune" : "file");
   struct checkpoint *c;
   deltaic_status status = checkpoint_open(path, &c);
   if (status) return status;

@@ -250,8 +250,9 @@ run 0 bench -m "$tiny" -d cpu --prompt-tokens 8 --decode 0 --repeat 1 --json && 
 out_has '"products_per_second": null' && out_has '"floor": null' # measured where --kernels asks for them
 run 0 bench -m "$tiny" -d cpu --prompt-tokens 8 --decode 0 --repeat 1 --json --kernels && json
 out_has '"products_per_second": [0-9]' && out_has '"floor": [0-9]'
-run 0 bench --operators -d cpu --repeat 2 --json && json && out_has '"error_output": [0-9]' && out_has '"outputs": 48'
+run 0 bench --operators -d cpu --repeat 2 --rule chunk --json && json && out_has '"error_output": [0-9]' && out_has '"outputs": 48'
 out_has '"seconds_recurrent": null' && out_has '"error_output": null' # of the CPU's recurrent kernel, which is the reference
+out_has '"chunks": true' && out_has '"chunks": false'
 # The script that times fla beside these rows, given a torch without a card.
 if command -v python3 >/dev/null; then
   mkdir -p "$dir/torch/nn" && touch "$dir/torch/nn/__init__.py" "$dir/torch/nn/functional.py"
@@ -265,6 +266,10 @@ fi
 refused 2 'fast or float32' bench --operators --precision nonsense -d cpu
 refused 2 'without a checkpoint' bench --operators -m "$tiny"
 refused 2 'operators has shapes of its own: it takes no --decode' bench --operators -n 3
+refused 2 'rule takes auto, recurrent or chunk' bench --operators --rule nonsense
+for rule in auto=tokens chunk=chunks recurrent=tokens; do # the CPU takes keys of 16 token by token
+  run 0 bench --operators --only 'gated delta' -d cpu --repeat 2 --rule ${rule%=*} && out_has "^gated delta .* 2  *${rule#*=} "
+done
 run 0 bench --operators --only 'one token' -d cpu --repeat 2 && out_has '^one token '
 [ "$(grep -c ' x ' "$dir/out")" = 2 ] || complain "$last: not the table's head and one row"
 run 0 bench --operators --only 'product, 1 x' -d cpu --repeat 2 && out_has '^matrix product  *1 x 48 x 64'

@@ -11,6 +11,8 @@ finish() {
   rm -rf "$folder"
 }
 trap finish EXIT
+length=$(cat "$top"/examples/desk/* | wc -l)
+((length < 700)) || { echo "examples/desk has $length lines: an example is to be short"; exit 1; }
 export XDG_CACHE_HOME=$folder/cache XDG_CONFIG_HOME=$folder/config GSETTINGS_BACKEND=memory GTK_A11Y=none
 export GSK_RENDERER=cairo GDK_BACKEND=x11 GTK_THEME=Adwaita GDK_DEBUG=gl-disable
 # until SECONDS COMMAND...: waits for it.

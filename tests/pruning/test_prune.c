@@ -445,6 +445,8 @@ static void outputs_are_replaced_only_by_force(void **state) {
   deltaic_pruning *p;
   write_selection(path, select_cut(path, NULL, "random", 0.3), out);
   assert_int_equal(deltaic_pruning_begin(path, s, out, NULL, &p), DELTAIC_INVALID_ARGUMENT);
+  assert_int_equal(deltaic_pruning_begin(path, s, NULL, NULL, &p), DELTAIC_INVALID_ARGUMENT);
+  assert_string_equal(deltaic_last_error(), "deltaic_pruning_begin: out is NULL");
   assert_ok(deltaic_pruning_begin(path, s, out, &force, &p));
   assert_ok(deltaic_pruning_commit(p));
   deltaic_pruning_free(p);
@@ -460,23 +462,26 @@ static void nonsense_is_refused(void **state) {
   static const uint32_t none = 0, many = 33, three[3] = {8, 8, 8};
   static const struct {
     deltaic_select_options o;
-  } bad[] = {{{.method = "l1", .cut = 1}},
-             {{.method = "l1", .cut = -0.1}},
-             {{.method = "l1", .cut = NAN}},
-             {{.method = "l1", .keep = &none, .keep_count = 1}},
-             {{.method = "l1", .keep = &many, .keep_count = 1}},
-             {{.method = "l1", .keep = three, .keep_count = 3}},
-             {{.method = "l2", .cut = 0.5}},
-             {{.method = "drrqr", .cut = 0.5}}, // no statistics
-             {{.method = "drrqr", .cut = 0.5, .tolerance = 0.5}},
-             {{.method = "l1", .rule = DELTAIC_KEEP_ENTROPY}},
-             {{.method = "l1", .cut = 0.5, .side = (deltaic_prune_side)7}}};
+    const char *says; // NULL: anything
+  } bad[] = {{{.method = "l1", .cut = 1}, NULL},
+             {{.method = "l1", .cut = -0.1}, NULL},
+             {{.method = "l1", .cut = NAN}, NULL},
+             {{.method = "l1", .keep = &none, .keep_count = 1}, NULL},
+             {{.method = "l1", .keep = &many, .keep_count = 1}, NULL},
+             {{.method = "l1", .keep = three, .keep_count = 3}, NULL},
+             {{.method = "l2", .cut = 0.5}, NULL},
+             {{.method = "drrqr", .cut = 0.5}, NULL}, // no statistics
+             {{.method = "drrqr", .cut = 0.5, .tolerance = 0.5}, NULL},
+             {{.method = "l1", .rule = DELTAIC_KEEP_ENTROPY}, NULL},
+             {{.method = "l1", .cut = 0.5, .side = (deltaic_prune_side)7}, "options: side is 7"},
+             {{.method = "drrqr", .cut = 0.5, .swap_limit = UINT32_MAX}, "options: swap_limit is 4294967295"}};
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
     deltaic_select_options o = bad[i].o;
     deltaic_selection *s;
     o.size = sizeof o;
     assert_int_equal(deltaic_select(path, NULL, &o, &s), DELTAIC_INVALID_ARGUMENT);
     assert_true(strlen(deltaic_last_error()) > 0);
+    if (bad[i].says) assert_non_null(strstr(deltaic_last_error(), bad[i].says));
   }
   deltaic_statistics *s;
   deltaic_calibration_options c = {.size = sizeof c};

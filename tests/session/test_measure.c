@@ -57,32 +57,36 @@ static void refused(deltaic_device *device, deltaic_operator o, deltaic_status s
 }
 
 static void what_cannot_be_measured_is_one_sentence(deltaic_device *device) {
-  static const size_t sizes[] = {offsetof(deltaic_operator, sequences), offsetof(deltaic_operator, tokens),
-                                 offsetof(deltaic_operator, heads), offsetof(deltaic_operator, key),
-                                 offsetof(deltaic_operator, value)};
+  static const struct {
+    size_t at;
+    const char *name;
+  } sizes[] = {{offsetof(deltaic_operator, sequences), ": sequences is 0"},
+               {offsetof(deltaic_operator, tokens), ": tokens is 0"},
+               {offsetof(deltaic_operator, heads), ": heads is 0"},
+               {offsetof(deltaic_operator, key), ": key is 0"},
+               {offsetof(deltaic_operator, value), ": value is 0"}};
   const deltaic_operator good = operator(8, 2, 16, 16);
-  const char *sizes_said = "do not match";
   deltaic_operator_result r;
   for (int i = 0; i < 5; i++) {
     deltaic_operator o = good;
-    memset((char *)&o + sizes[i], 0, sizeof(uint32_t));
-    refused(device, o, DELTAIC_INVALID_ARGUMENT, sizes_said);
+    memset((char *)&o + sizes[i].at, 0, sizeof(uint32_t));
+    refused(device, o, DELTAIC_INVALID_ARGUMENT, sizes[i].name);
   }
   deltaic_operator o = good;
   o.value_heads = 3;
-  refused(device, o, DELTAIC_INVALID_ARGUMENT, sizes_said);
+  refused(device, o, DELTAIC_INVALID_ARGUMENT, ": value_heads is 3");
   o = good, o.blocks = 3;
-  refused(device, o, DELTAIC_INVALID_ARGUMENT, sizes_said);
+  refused(device, o, DELTAIC_INVALID_ARGUMENT, ": blocks is 3");
   o = good, o.blocks = 32, o.key = 64;
-  refused(device, o, DELTAIC_INVALID_ARGUMENT, sizes_said);
+  refused(device, o, DELTAIC_INVALID_ARGUMENT, ": blocks is 32");
   o = good, o.blocks = 2, o.steps = 2;
-  refused(device, o, DELTAIC_INVALID_ARGUMENT, sizes_said);
+  refused(device, o, DELTAIC_INVALID_ARGUMENT, ": steps is 2");
   o = good, o.repeat = 1001;
-  refused(device, o, DELTAIC_INVALID_ARGUMENT, sizes_said);
+  refused(device, o, DELTAIC_INVALID_ARGUMENT, ": repeat is 1001");
   o = good, o.rule = (deltaic_rule)3;
-  refused(device, o, DELTAIC_INVALID_ARGUMENT, sizes_said);
+  refused(device, o, DELTAIC_INVALID_ARGUMENT, ": rule is 3");
   o = good, o.precision = (deltaic_precision)2;
-  refused(device, o, DELTAIC_INVALID_ARGUMENT, sizes_said);
+  refused(device, o, DELTAIC_INVALID_ARGUMENT, ": precision is 2");
   o = good, o.size = 0;
   refused(device, o, DELTAIC_INVALID_ARGUMENT, "size");
   o = good, o.sequences = UINT32_MAX;
@@ -93,9 +97,11 @@ static void what_cannot_be_measured_is_one_sentence(deltaic_device *device) {
   refused(device, o, DELTAIC_UNSUPPORTED, "larger than");
   o = good, o.tokens = INT32_MAX, o.steps = 1 << 20; // 2^62 bytes and more
   refused(device, o, DELTAIC_UNSUPPORTED, "larger than");
-  assert_int_equal(deltaic_device_measure_operator(NULL, &good, &r), DELTAIC_INVALID_ARGUMENT);
+  refused(NULL, good, DELTAIC_INVALID_ARGUMENT, ": device is NULL");
   assert_int_equal(deltaic_device_measure_operator(device, NULL, &r), DELTAIC_INVALID_ARGUMENT);
+  assert_non_null(strstr(deltaic_last_error(), ": op is NULL"));
   assert_int_equal(deltaic_device_measure_operator(device, &good, NULL), DELTAIC_INVALID_ARGUMENT);
+  assert_non_null(strstr(deltaic_last_error(), ": result is NULL"));
 }
 
 static deltaic_matmul matmul(uint32_t rows, uint32_t outputs, uint32_t inputs, deltaic_precision precision) {

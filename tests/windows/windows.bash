@@ -80,6 +80,12 @@ windows_compare() {
   cmp "$windows/here.txt" "$windows/there.txt" && [[ -s $windows/there.txt ]]
 }
 
+# windows_caches PROGRAM: the same on Vulkan, whose pipelines come into %LOCALAPPDATA%.
+windows_caches() {
+  rm -rf "$WINEPREFIX"/drive_c/users/*/AppData/Local/deltaic
+  windows_compare "$1" 1 && compgen -G "$WINEPREFIX/drive_c/users/*/AppData/Local/deltaic/*.pipelines"
+}
+
 # windows_greedy PROGRAM EXE DEVICE: both choose the reference's greedy tokens for every checkpoint.
 windows_greedy() {
   windows_screen tests/windows/greedy.bash "$3" "$1" >"$windows/here.txt" &&
@@ -155,7 +161,7 @@ windows_short() {
   fi
   windows_try "the DLL's exports" windows_exports deltaic
   windows_try "greedy text on the CPU" windows_compare "$1" cpu
-  windows_try "greedy text on Wine's Vulkan" windows_compare "$1" 1
+  windows_try "greedy text and cached pipelines on Wine's Vulkan" windows_caches "$1"
   windows_try "Ctrl-C" windows_stops ctrl-c 130
   windows_try "the closed console" windows_stops close 129
   wineserver -k || true
@@ -192,7 +198,7 @@ windows_full() {
   windows_try "the exports of deltaic" windows_exports deltaic
   windows_try "the exports of deltaic_prune" windows_exports deltaic_prune
   windows_try "greedy text on the CPU" windows_compare "$1" cpu
-  windows_try "greedy text on Wine's Vulkan" windows_compare "$1" 1
+  windows_try "greedy text and cached pipelines on Wine's Vulkan" windows_caches "$1"
   windows_try "Ctrl-C" windows_stops ctrl-c 130
   windows_try "the closed console" windows_stops close 129
   windows_try "prune" windows_prune
