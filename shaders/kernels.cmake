@@ -195,8 +195,8 @@ function(deltaic_warn_of_slow_build)
     endif()
   endif()
   if(why)
-    message(WARNING "This build has no kernels for matrix units (cooperative matrices): ${why}. Prompts then run 5.5 times "
-                    "slower on an NVIDIA H200: 15,810 tokens/s instead of 87,109. docs/building.md says what to do.")
+    message(WARNING "This build has no kernels for matrix units (cooperative matrices): ${why}. Prompts then run 5.4 times "
+                    "slower on an NVIDIA H200: 16,100 tokens/s instead of 87,109. docs/building.md says what to do.")
   elseif(EMPTY_MODULES)
     message(STATUS "The shader compiler does not know all extensions; left out: ${EMPTY_MODULES}")
   endif()
