@@ -10,13 +10,14 @@ prompts = [[1, *range(40, 100)], [1, 50, 60], [1, *range(100, 133)]]
 
 
 def answers(s):
-    """Texts together, a stream, a turn that finds its state in a slot, two that load it, a fork, a state that is put."""
+    """Texts together, a turn that finds its state in a slot, a stream, turns that load it, a fork, a state that is put."""
     ask = dict(max_tokens=6, temperature=0, ignore_eos=True, logprobs=2)
     texts = together([lambda p=p: s.complete(p, **ask) for p in prompts])
+    first = texts[0]["state"]
+    turns = [s.complete([70, 80], previous_response_id=first, **ask)] # its slot is free: there are as many as texts
     events = s.stream("/v1/completions", prompt=prompts[1], **ask)
     check("".join(c["text"] for e in events[:-1] for c in e["choices"]) == texts[1]["text"], "a stream has another text")
-    first = texts[0]["state"]
-    turns = [s.complete([70, 80], previous_response_id=first, **ask) for _ in range(2)]
+    turns.append(s.complete([70, 80], previous_response_id=first, **ask))
     status, _, state = s.ask("GET", "/v1/states/" + first)
     check(status == 200 and s.ask("PUT", "/v1/states/copy", state)[0] == 200, "a state that is put")
     fork = s.post("/v1/states", **{"from": first})["id"]
