@@ -49,7 +49,7 @@
 #define RULE_MATRIX_REVERSE_BINDINGS 6
 // rule_matrix_grads
 #define RULE_MATRIX_GRADS_GATES 3 // in, f32
-#define RULE_MATRIX_GRADS_DQKV 4  // (T, (1 + N) H Dk + N Hv Dv) out, or inout if `add`, f32
+#define RULE_MATRIX_GRADS_DQKV 4  // (T, (1 + N) H Dk + N Hv Dv) out, or inout if `add` or value heads share keys, f32
 #define RULE_MATRIX_GRADS_DBETA 5 // (T, N * Hv) inout, f32
 #define RULE_MATRIX_GRADS_DG 6    // (T, Hv) inout, f32; gated
 #define RULE_MATRIX_GRADS_BINDINGS 7

@@ -32,8 +32,8 @@ layout(constant_id = RULE_MATRIX_SPEC_LOCKSTEP) const uint LOCKSTEP = 0;
 layout(constant_id = RULE_MATRIX_SPEC_GATED) const uint GATED = 1;
 layout(constant_id = RULE_MATRIX_SPEC_WHOLE) const uint WHOLE = 1;
 layout(constant_id = RULE_MATRIX_SPEC_SPLIT) const uint SPLIT = 1;
-layout(constant_id = RULE_MATRIX_SPEC_SCORES) const uint SCORES = 1088;
-layout(constant_id = RULE_MATRIX_SPEC_POOL) const uint POOL = 2240;
+layout(constant_id = RULE_MATRIX_SPEC_SCORES) const uint SCORES = 1280;
+layout(constant_id = RULE_MATRIX_SPEC_POOL) const uint POOL = 2432;
 layout(set = 0, binding = RULE_MATRIX_ROWS) readonly buffer rows_block { uvec4 rows[]; };
 layout(set = 0, binding = RULE_MATRIX_ROWS) readonly buffer rows2_block { uvec2 rows2[]; };
 layout(set = 0, binding = RULE_MATRIX_GRADS_GATES) restrict readonly buffer gates_block { float gates[]; };
@@ -59,8 +59,8 @@ const uint JOBS = TILES_B * (TILES_B + 1) / 2, JOBS_EACH = (JOBS + SUBGROUPS - 1
 const uint SLAB = (DK | DV) % 32 == 0 ? 32 : 16; // columns of values, or of keys for pairs, that are staged at once
 const uint S_PITCH = SLAB / 8 + 1, S_ROWS = BLOCK * S_PITCH;
 const uint D_PITCH = BLOCK / 4 + 1, F_PITCH = BLOCK / 8 + 1, C_PITCH = COLUMNS / 8 + 1, A_PITCH = T4 + 1;
-// Slabs of three tensors, or D and X, or a round's columns of K or Q, or two tiles of each subgroup. From SCORES on F, then
-// M, f16, whose upper tiles nobody reads. In the last round all of it takes gradients, f32.
+// Slabs of three tensors, or D and X, or a round's columns of K or Q, or two tiles of each subgroup. From SCORES on F,
+// then M, f16, whose upper tiles nobody reads. In the last round all of it takes gradients, f32.
 shared uvec4 pool[POOL];
 const uint PAIRS = SCORES + BLOCK * F_PITCH;
 const uint AT_ONCE = ROUNDS > 1 ? 1 : TILES_EACH; // tiles of gradients of a subgroup that pass through it at once

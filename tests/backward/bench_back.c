@@ -113,6 +113,7 @@ static void make_inputs(void) {
 
 static void record(const struct plan_back_rule *p) { // NULL: token by token
   walk_of.used = 0;
+  walk_of.fresh = shape.check ? 0 : 1u << 2; // in a layer the gradients of q, k and v are overwritten
   if (p)
     vulkan_back_chunks_planned(&walk_of, &rule, p);
   else

@@ -4,8 +4,9 @@
     bench_fla_back.py SEQUENCES TOKENS HEADS D [gated]
 
 For whoever has a CUDA machine with torch, triton and fla; run both on the same card. Inputs are bfloat16, and gradients
-of q, k, v and beta, and of g if gated, come out. Prints the milliseconds of the device, the median of 20 runs after a
-warm-up. Triton tunes itself first, which takes up to a minute."""
+of q, k, v and beta, and of g if gated, come out. Prints
+milliseconds between two events of the device, the median of 20 runs after a warm-up. Triton tunes itself first, which
+takes minutes."""
 import statistics
 import sys
 

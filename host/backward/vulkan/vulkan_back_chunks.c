@@ -167,7 +167,7 @@ static void grads(struct walk *w, const struct chunks_call *v) {
   const struct binding bindings[RULE_MATRIX_GRADS_BINDINGS] = {
       [RULE_MATRIX_ROWS] = bound(v, v->rows),         [RULE_MATRIX_SEQUENCES] = bound(v, op->sequences),
       [RULE_MATRIX_GRADS_GATES] = bound(v, v->gates), [RULE_MATRIX_STATES] = bound(v, v->states),
-      [RULE_MATRIX_GRADS_DQKV] = bound(v, dqkv),      [RULE_MATRIX_GRADS_DBETA] = bound(v, dbeta),
+      [RULE_MATRIX_GRADS_DQKV] = back_bind(dqkv, args.add),      [RULE_MATRIX_GRADS_DBETA] = bound(v, dbeta),
       [RULE_MATRIX_GRADS_DG] = vulkan_bind(dg, dbeta)};
   const uint64_t products = 3ull * v->p.Dk * v->p.Dv + v->p.block * (v->p.Dv + 2ull * v->p.Dk);
   back_dispatch(w, BACKWARD_rule_matrix_grads, spec, bindings, &args, (struct grid){args.H, args.blocks, 1},
