@@ -206,6 +206,8 @@ int command_serve(int argc, char **argv) {
   if (code) return code;
   if (o->reproducible && o->choice.bits != 32)
     return complain(EXIT_USAGE, "--reproducible needs states that are stored exactly: --store-bits 32");
+  if (!o->memory_mib && !o->choice.url)
+    return complain(EXIT_USAGE, "--memory 0 keeps no turns, so it needs --store");
   if (arguments.count && o->engine.model)
     return complain(EXIT_USAGE, "the model is given twice: --model and %s", arguments.items[0]);
   if (arguments.count) o->engine.model = arguments.items[0];

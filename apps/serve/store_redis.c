@@ -251,9 +251,10 @@ static void *write_queue(void *user) {
     // What again and again ends connections to a store that answers otherwise is given up: a value it finds too large.
     const bool answers = j->tries > 2 && with_wire(s, read_nothing, NULL);
     const bool written = with_wire(s, write_value, &w);
-    if (!written && answers) metrics_add(s->metrics, METRIC_STORE_DROPPED, 1);
     pthread_mutex_lock(&s->lock);
-    if (!written && !answers && !s->closing) { // it stays the first
+    const bool again = !written && !answers && !s->closing;
+    if (!written && !again) metrics_add(s->metrics, METRIC_STORE_DROPPED, 1);
+    if (again) { // it stays the first
       j->tries++;
       j->next = q->first;
       if (!q->first) q->last = &j->next;
@@ -264,6 +265,13 @@ static void *write_queue(void *user) {
   }
   pthread_mutex_unlock(&s->lock);
   return NULL;
+}
+
+// Whether a later job than the first is to write a value.
+static bool has_newer(const struct queue *q) {
+  const struct job *j = q->first ? q->first->next : NULL;
+  while (j && !j->blob) j = j->next;
+  return j != NULL;
 }
 
 static void enqueue(struct redis_store *s, enum store_kind kind, const char *key, const char *after,
@@ -281,7 +289,7 @@ static void enqueue(struct redis_store *s, enum store_kind kind, const char *key
   q->bytes += job_bytes(j);
   // A state can be computed again; so states leave first. The newest one stays: it may be larger than all the room.
   struct queue *states = &s->queues[STORE_STATE], *turns = &s->queues[STORE_TURN];
-  while (waiting(s) > s->options.queue_bytes && states->first && states->first->next) give_up(states);
+  while (waiting(s) > s->options.queue_bytes && has_newer(states)) give_up(states);
   while (turns->bytes > s->options.queue_bytes && turns->first) give_up(turns);
   pthread_cond_broadcast(&s->changed);
   pthread_mutex_unlock(&s->lock);
@@ -293,13 +301,17 @@ static void redis_put(void *self, enum store_kind kind, const char *key, const c
 
 static void redis_drop(void *self, enum store_kind kind, const char *key) { enqueue(self, kind, key, NULL, NULL); }
 
-static void redis_settle(void *self, enum store_kind kind, uint32_t milliseconds) {
-  struct redis_store *s = self;
+// patient: also while the store does not answer.
+static void settle(struct redis_store *s, enum store_kind kind, uint32_t milliseconds, bool patient) {
   const uint64_t until = now_ms() + milliseconds;
   pthread_mutex_lock(&s->lock);
   const struct queue *q = &s->queues[kind];
-  for (const uint64_t want = q->put; q->done < want && !s->pause_ms && now_ms() < until;) pause_writing(s);
+  for (const uint64_t want = q->put; q->done < want && (patient || !s->pause_ms) && now_ms() < until;) pause_writing(s);
   pthread_mutex_unlock(&s->lock);
+}
+
+static void redis_settle(void *self, enum store_kind kind, uint32_t milliseconds) {
+  settle(self, kind, milliseconds, false);
 }
 
 // ---------------------------------------------------------------- open and close
@@ -309,7 +321,7 @@ static void redis_close(void *self) {
   const uint64_t until = now_ms() + CLOSE_MS;
   for (int k = 0; k < STORE_KINDS; k++) {
     const uint64_t now = now_ms();
-    redis_settle(s, k, now < until ? (uint32_t)(until - now) : 0);
+    settle(s, k, now < until ? (uint32_t)(until - now) : 0, true);
   }
   pthread_mutex_lock(&s->lock);
   s->closing = true;

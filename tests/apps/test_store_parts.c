@@ -130,14 +130,14 @@ static bool answers_after(struct wire *wire, const char *seconds) {
 
 static void only_waiting_takes_of_the_time_for_the_store(void **state) {
   start(port, NULL);
-  struct wire_time time = wire_time_of(600);
+  struct wire_time time = wire_time_of(3000);
   struct wire *wire = open_wire(port, false, &time);
   assert_non_null(wire);
-  usleep(900000); // this process computes, such as the checksums of a large state
-  assert_true(answers_after(wire, "0.2"));
-  time = wire_time_of(600);
-  assert_true(answers_after(wire, "0.4"));
-  assert_false(answers_after(wire, "0.4")); // all commands share the time
+  usleep(3500000); // this process computes, such as the checksums of a large state
+  assert_true(answers_after(wire, "1"));
+  time = wire_time_of(3000);
+  assert_true(answers_after(wire, "1"));
+  assert_false(answers_after(wire, "4")); // all commands share the time
   assert_non_null(strstr(wire_error(wire), "takes longer than --store-timeout allows"));
   wire_close(wire);
   end(SIGKILL);
@@ -156,8 +156,8 @@ static void a_store_that_falls_silent_is_not_waited_for_by_the_size_of_what_it_t
   freeReplyObject(reply);
   free(data);
   const uint64_t begin = platform_clock_ns();
-  assert_false(answers_after(wire, "4"));
-  assert_true(since(begin) < 2);
+  assert_false(answers_after(wire, "20"));
+  assert_true(since(begin) < 5);
   wire_close(wire);
   end(SIGKILL);
 }

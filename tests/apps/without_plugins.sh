@@ -9,7 +9,7 @@ for command in prune tune rank; do
 done
 refused 1 'this build has no server: .*OpenSSL' serve
 run 0 info "$top/tests/vectors/models/tiny_gated_deltanet" && err_empty
-run 0 --help=man && err_empty && out_has '^.SS deltaic generate' && ! grep -q '^.SS deltaic \\(prune\\|serve\\)$' "$dir/out" ||
+run 0 --help=man && err_empty && out_has '^.SS deltaic generate' && ! grep -q '^\.SS deltaic \(prune\|tune\|rank\|serve\)$' "$dir/out" ||
   complain "$last: describes what is not there"
 run 0 --help=bash && err_empty && ! grep -q "'prune '" "$dir/out" || complain "$last: completes what is not there"
 echo "without_plugins: $checks checks, $failures failures"

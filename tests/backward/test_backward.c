@@ -266,6 +266,23 @@ enum { TEXTS = 3, MADE_T = 58 };
 enum { SMALL_BETAS = 8 };
 static const float *small_betas; // factors of beta, in turn; NULL: 1
 
+// Kernels are told that nothing has added to the gradient of qkv yet: they overwrite what is there.
+static void walk_rule(struct setup *s, const struct delta_rule *rule) {
+  const struct tensor dqkv = gradient(s, rule->qkv);
+  if (s->walk.functions != &backward_on_vulkan) {
+    walk(s);
+    return;
+  }
+  for (uint32_t r = 0; r < dqkv.rows; r++)
+    for (uint32_t c = 0; c < dqkv.cols; c++) f32_row(&dqkv, r)[c] = NAN;
+  ((struct vulkan_recorder *)s->walk.c)->list = &s->list;
+  backend->functions->recorder_begin(s->walk.c, false, NULL);
+  s->walk.fresh = 1u << 2;
+  s->walk.functions->delta_rule(&s->walk, rule);
+  assert_ok(s->walk.status);
+  assert_ok(backend->functions->recorder_run(s->walk.c));
+}
+
 // A call with states before and gradients after it. Gradients of o come near f16's largest number, as they do before an
 // output norm, and those of a head's are far smaller. The keys of some tokens repeat.
 static struct setup *made_rule(struct backend *on, const struct delta_args *a, struct delta_rule *rule) {
@@ -306,12 +323,8 @@ static struct setup *made_rule(struct backend *on, const struct delta_args *a, s
         if (i == 0 && c >= none_at && c < values_at && r % 9 == 4)
           f32_row(&all[i].t, r)[c] = f32_row(&all[i].t, r - 1)[c];
       }
-  // Nothing has added to the gradient of qkv yet: it is to be overwritten.
-  const struct tensor dqkv = gradient(s, rule->qkv);
-  for (uint32_t r = 0; r < MADE_T; r++)
-    for (uint32_t c = 0; c < dqkv.cols; c++) f32_row(&dqkv, r)[c] = NAN;
   op_delta_rule(&s->list, rule);
-  walk(s);
+  walk_rule(s, rule);
   return s;
 }
 
