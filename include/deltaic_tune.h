@@ -86,9 +86,9 @@ typedef struct deltaic_tune_memory {
 /* What steps and measurements with batches of rows texts of length tokens (and the one that follows) will need. It
  * allocates nothing on the device. Layers are kept within keep_bytes, and only while the total stays within nine tenths
  * of the free memory of a discrete GPU, or half of it on other devices. Give memory->kept to deltaic_tune_create() as
- * keep_bytes. OUT_OF_MEMORY: the device has less free memory than a training without kept layers takes; *memory is
- * filled, and the message says what would fit; or the batch is too large for one buffer: *memory is then what comes
- * before it, and the message says the same. */
+ * keep_bytes. OUT_OF_MEMORY has two causes. Either the device has less free memory than a training without kept layers
+ * takes; *memory is then complete. Or the batch is too large for one buffer; *memory is then what was counted before
+ * that was found. The message says what would fit. */
 DELTAIC_PRUNE_API deltaic_status deltaic_tune_plan(const char *path, const deltaic_tune_options *options, uint32_t rows,
                                                    uint32_t length, deltaic_tune_memory *memory);
 /* What it has so far: after the first step and the first measurement, all of it. */
