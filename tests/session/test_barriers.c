@@ -136,7 +136,7 @@ static void a_barrier_left_out_of_a_model_is_found(void **state) {
   deltaic_context_options options = {.size = sizeof options, .cache_dir = ""};
   deltaic_context *context;
   deltaic_device_info infos[16];
-  size_t count;
+  size_t count, tested = 0;
   assert_ok(deltaic_context_create(&options, &context));
   assert_ok(deltaic_devices(context, infos, 16, &count));
   for (size_t i = 0; i < count && i < 16; i++) {
@@ -146,7 +146,9 @@ static void a_barrier_left_out_of_a_model_is_found(void **state) {
     assert_ok(deltaic_device_open(context, &choice, &device));
     left_out_on(device);
     deltaic_device_close(device);
+    tested++;
   }
+  assert_vulkan_tested(tested);
   deltaic_context_free(context);
 }
 

@@ -75,14 +75,16 @@ static void a_broken_kernel_is_named(void **state) {
   (void)state;
   deltaic_context *context = test_context();
   deltaic_device_info infos[16];
-  size_t count;
+  size_t count, tested = 0;
   assert_ok(deltaic_devices(context, infos, 16, &count));
   for (size_t i = 0; i < count && i < 16; i++) {
     if (!device_wanted(&infos[i]) || infos[i].kind == DELTAIC_DEVICE_CPU) continue;
+    tested++;
     check_named(context, infos[i].index, KERNEL_rmsnorm_f32, 1);
     check_named(context, infos[i].index, KERNEL_score, 1);
     check_named(context, infos[i].index, KERNEL_matvec_f32, 2);
   }
+  assert_vulkan_tested(tested);
   deltaic_context_free(context);
 }
 

@@ -72,6 +72,13 @@ static inline deltaic_context *test_context(void) {
   return context;
 }
 
+// Fails when no Vulkan device was tested, so that a machine without Vulkan does not pass in silence, unless
+// DELTAIC_TEST_DEVICE=cpu says so.
+static inline void assert_vulkan_tested(size_t tested) {
+  const char *only = getenv("DELTAIC_TEST_DEVICE");
+  if (!tested && !(only && !strcmp(only, "cpu"))) fail_msg("no Vulkan device to test on");
+}
+
 typedef void (*test_of_device)(deltaic_device *device);
 
 static inline bool device_wanted(const deltaic_device_info *info) {
@@ -79,8 +86,6 @@ static inline bool device_wanted(const deltaic_device_info *info) {
   return info->usable && (!only || !strcmp(only, info->kind == DELTAIC_DEVICE_CPU ? "cpu" : "vulkan"));
 }
 
-// Fails when there is no device at all, so that a machine without Vulkan does not pass in silence: unless
-// DELTAIC_TEST_DEVICE=cpu says so, a Vulkan device must be there.
 static inline void on_every_device(test_of_device test) {
   deltaic_context *context = test_context();
   deltaic_device_info infos[16];
@@ -97,8 +102,8 @@ static inline void on_every_device(test_of_device test) {
     ran++;
     vulkan += infos[i].kind != DELTAIC_DEVICE_CPU;
   }
-  const char *only = getenv("DELTAIC_TEST_DEVICE");
-  if (!ran || (!vulkan && !(only && !strcmp(only, "cpu")))) fail_msg("no Vulkan device to test on");
+  assert_true(ran);
+  assert_vulkan_tested(vulkan);
   assert_int_equal(deltaic_context_validation_errors(context), 0);
   deltaic_context_free(context);
 }
