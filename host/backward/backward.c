@@ -81,7 +81,7 @@ deltaic_status walk_back(struct walk *w) {
   w->status = w->list->status;
   for (size_t i = w->list->count; i-- > 0 && !w->status;) {
     const struct op op = oplist_op(w->list, (uint32_t)i);
-    w->used = 0;
+    walk_begin(w);
     begin_gradients(w, (uint32_t)i);
     if (!w->status) backward(w, &op);
   }

@@ -38,10 +38,11 @@ struct walk {
   size_t weight_count;
   const struct weight_half *halves; // of the list
   size_t half_count;
-  struct buffer rooms[WALK_ROOMS]; // memory of one operation's backward pass
-  uint32_t used;                   // rooms
-  uint32_t fresh;                  // bits of the operation's tensors whose gradient is to be overwritten
-  deltaic_status status;           // first error; a recorder's own comes when it runs
+  struct buffer rooms[WALK_ROOMS];  // memory of one operation's backward pass
+  uint32_t used;                    // rooms
+  struct tensor unrounded, rounded; // the last tensor that the operation rounded to f16, before and after
+  uint32_t fresh;                   // bits of the operation's tensors whose gradient is to be overwritten
+  deltaic_status status;            // first error; a recorder's own comes when it runs
 };
 
 // Predictions first ... first + z.rows - 1 of N, whose logits are z. The gradient of factor times their cross entropies
@@ -135,6 +136,11 @@ struct tensor walk_gradient(const struct walk *w, struct tensor t);
 static inline bool walk_is_fresh(const struct walk *w, uint32_t k) { return w->fresh >> k & 1; }
 // The state before the call; absent if it was zero.
 struct tensor walk_before(const struct walk *w, struct tensor t);
+// Before an operation's backward pass: its rooms are free.
+static inline void walk_begin(struct walk *w) {
+  w->used = 0;
+  w->unrounded.buffer = NULL;
+}
 // Memory until the operation's backward pass ends, not cleared; NULL after a failure, which the walk keeps.
 struct buffer *walk_room(struct walk *w, uint64_t floats);
 // The same as a tensor (rows, cols) of f32, or of f16 for walk_half(), whose buffer is NULL after a failure.

@@ -79,7 +79,7 @@ deltaic_status learner_head(struct learner *l, const struct learner_batch *batch
   for (; r.first < rows && !w->status; r.first += slice) {
     const uint32_t n = rows - r.first < slice ? rows - r.first : slice;
     const struct tensor h = rows_from(hidden, r.first, n);
-    w->used = 0;
+    walk_begin(w);
     r.z = logits(l, head, h);
     if (taught.buffer) r.taught = logits(l, theirs, rows_from(taught, r.first, n));
     if (w->status) break;

@@ -119,7 +119,7 @@ struct walk *learner_begin(struct learner *l) {
   l->list.keep = l->list.plain = true;
   l->list.matrices = MATRICES_NONE;
   oplist_begin(&l->list);
-  l->walk.used = 0;
+  walk_begin(&l->walk);
   l->walk.status = l->list.status;
   l->recorder->functions->recorder_begin(l->recorder, false, NULL);
   l->recorder->functions->recorder_list(l->recorder, &l->list);

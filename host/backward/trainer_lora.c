@@ -39,7 +39,7 @@ void lora_split(struct walk *w, const struct item *x) {
   struct rows r = {.w = w, .x = x};
   w->functions->clear(w, x->dA);
   for (; r.first < x->x.rows && !w->status; r.first += r.n) {
-    w->used = 0;
+    walk_begin(w);
     r.n = item_piece(x, r.first);
     const struct tensor dW = gradient_rows(&r);
     if (w->status) return;
@@ -59,7 +59,7 @@ static void merge_part(void *user, uint32_t row, const struct learner_place *par
 void lora_merge(struct walk *w, const struct item *x, float s) {
   struct rows r = {.w = w, .x = x, .s = s};
   for (; r.first < x->x.rows && !w->status; r.first += r.n) {
-    w->used = 0;
+    walk_begin(w);
     r.n = item_piece(x, r.first);
     r.together = walk_tensor(w, r.n, x->x.cols, x->x.cols);
     if (w->status) return;

@@ -15,6 +15,7 @@
 // operands: their order goes down BAND tiles of N, then along T. Any T, N, K.
 // SPLIT: if tiles are too few, or the last ones would leave processors idle, several workgroups split the K of one
 // tile. The last to finish, by a ticket, adds up all partial sums, always in the same order, and completes the tile.
+// OUTER: y (T, N) = x (K, T)^T w (K, N) (+ y), both f16: tiles in shared memory have rows of K too.
 // EXPERTS: each row of y has an expert, w (experts * N, K) or (experts * 2 N, K); a tile's rows are of one expert,
 // gathered and scattered. Without bias, add and SPLIT.
 #include "matmul_matrix.h"
@@ -61,21 +62,34 @@ layout(set = 0, binding = MATMUL_MATRIX_TICKETS) coherent buffer tickets_block {
 
 const uint LANES = gl_WorkGroupSize.x;
 const uint BAND = 8;
-const uint K8 = TILE_K / 8;    // groups of 8 elements in a row of a tile
-const uint PITCH = K8 + 1;     // uvec4 of a row in shared memory, with padding against bank conflicts
+#ifdef OUTER // x_tile (TILE_K, TILE_T), w_tile (TILE_K, TILE_N)
+const uint X_ROWS = TILE_K, W_ROWS = TILE_K, X8 = TILE_T / 8, W8 = TILE_N / 8;
+#define A_LAYOUT gl_CooperativeMatrixLayoutColumnMajor
+#define B_LAYOUT gl_CooperativeMatrixLayoutRowMajor
+#define A_AT(t, k) ((k) * X_PITCH + (t) / 8)
+#define B_AT(n, k) ((k) * W_PITCH + (n) / 8)
+#else // x_tile (TILE_T, TILE_K), w_tile (TILE_N, TILE_K)
+const uint X_ROWS = TILE_T, W_ROWS = TILE_N, X8 = TILE_K / 8, W8 = TILE_K / 8;
+#define A_LAYOUT gl_CooperativeMatrixLayoutRowMajor
+#define B_LAYOUT gl_CooperativeMatrixLayoutColumnMajor
+#define A_AT(t, k) ((t) * X_PITCH + (k) / 8)
+#define B_AT(n, k) ((n) * W_PITCH + (k) / 8)
+#endif
+// A row of a tile has X8 or W8 groups of 8 elements. PITCH: uvec4 of a row, with padding against bank conflicts.
+const uint X_PITCH = X8 + 1, W_PITCH = W8 + 1;
 const uint WIDE = TILE_N / HALVES; // outputs of a tile
 const uint SIDE = TILE_N / ACROSS_N / N / HALVES; // coopmats of a subgroup along N in each half
 const uint SUB_T = TILE_T / ACROSS_T / M, SUB_N = TILE_N / ACROSS_N / N; // coopmats of a subgroup
-const uint LOADS_X = (TILE_T * K8 + LANES - 1) / LANES;
+const uint LOADS_X = (X_ROWS * X8 + LANES - 1) / LANES;
 const uint EACH = M * N * ACROSS_T * ACROSS_N / LANES; // elements of an accumulator that an invocation stores
-shared uvec4 x_tile[TILE_T * PITCH];
-shared uvec4 w_tile[TILE_N * PITCH]; // at the end it also stages coopmats that only partly lie in y
+shared uvec4 x_tile[X_ROWS * X_PITCH];
+shared uvec4 w_tile[W_ROWS * W_PITCH]; // at the end it also stages coopmats that only partly lie in y
 
 #define WEIGHTS_BINDING MATMUL_MATRIX_WEIGHTS
 #define WEIGHTS_SPEC_FORMAT MATMUL_MATRIX_SPEC_FORMAT
 #include "weights.glsl"
 #include "halves.glsl"
-const uint KW = K8 / STAGED_EIGHTS, LOADS_W = (TILE_N * KW + LANES - 1) / LANES; // weights that are staged at once
+const uint KW = W8 / STAGED_EIGHTS, LOADS_W = (W_ROWS * KW + LANES - 1) / LANES; // weights that are staged at once
 #include "activation.glsl"
 
 // Eight inputs from `at` on; the row has `left` more, then zeros, since zero weights must not multiply a NaN.
@@ -125,11 +139,28 @@ uint x_from[LOADS_X]; // where the rows begin that an invocation loads
 #define X_FROM(l, t) (min(t, args.T - 1) * args.x_stride)
 #endif
 
+#ifdef OUTER
+// Columns past the last repeat it: their results are not stored.
+uint outer_at(uint k, uint column, uint stride) { return (min(k, args.K - 1) * stride + min(column, stride - 8)) / 8; }
+
+void fetch(uint t0, uint n0, uint k0) {
+  [[unroll]] for (uint l = 0; l < LOADS_X; l++) {
+    uint i = gl_LocalInvocationID.x + l * LANES, k = k0 + i / X8;
+    rx[l] = x8[outer_at(k, t0 + i % X8 * 8, args.x_stride)];
+    if (ALIGNED != 2 && k >= args.K) rx[l] = INPUTS_ZERO;
+  }
+  [[unroll]] for (uint l = 0; l < LOADS_W; l++) {
+    uint i = gl_LocalInvocationID.x + l * LANES, k = k0 + i / W8;
+    rw[l] = packed8(outer_at(k, n0 + i % W8 * 8, args.w_stride));
+    if (ALIGNED != 2 && k >= args.K) rw[l] = STAGED_ZERO;
+  }
+}
+#else
 // Rows past the last repeat it: their results are not stored.
 void fetch(uint t0, uint n0, uint k0) {
   [[unroll]] for (uint l = 0; l < LOADS_X; l++) {
-    uint i = gl_LocalInvocationID.x + l * LANES, k = k0 + i % K8 * 8;
-    uint at = X_FROM(l, t0 + i / K8) + k;
+    uint i = gl_LocalInvocationID.x + l * LANES, k = k0 + i % X8 * 8;
+    uint at = X_FROM(l, t0 + i / X8) + k;
     if (ALIGNED == 2)
       rx[l] = inputs(at, 8);
     else if (k < args.K)
@@ -148,21 +179,21 @@ void fetch(uint t0, uint n0, uint k0) {
       rw[l] = STAGED_ZERO;
   }
 }
+#endif
 
 void stage() {
   [[unroll]] for (uint l = 0; l < LOADS_X; l++) {
     uint i = gl_LocalInvocationID.x + l * LANES;
-    if (TILE_T * K8 % LANES == 0 || i < TILE_T * K8)
-      x_tile[i / K8 * PITCH + i % K8] = staged(rx[l]);
+    if (X_ROWS * X8 % LANES == 0 || i < X_ROWS * X8) x_tile[i / X8 * X_PITCH + i % X8] = staged(rx[l]);
   }
   [[unroll]] for (uint l = 0; l < LOADS_W; l++) {
     uint i = gl_LocalInvocationID.x + l * LANES;
-    if (TILE_N * KW % LANES != 0 && i >= TILE_N * KW) continue;
+    if (W_ROWS * KW % LANES != 0 && i >= W_ROWS * KW) continue;
 #ifdef W_BLOCKS
-    uint at = i / KW * PITCH + i % KW * 2;
+    uint at = i / KW * W_PITCH + i % KW * 2;
     staged_halves(rw[l], w_tile[at], w_tile[at + 1]);
 #else
-    w_tile[i / KW * PITCH + i % KW] = halves(rw[l]);
+    w_tile[i / KW * W_PITCH + i % KW] = halves(rw[l]);
 #endif
   }
 }
@@ -193,7 +224,7 @@ void main() {
   n0 = tile % across * WIDE;
   t0 = 0;
   [[unroll]] for (uint l = 0; l < LOADS_X; l++) {
-    uint t = (gl_LocalInvocationID.x + l * LANES) / K8;
+    uint t = (gl_LocalInvocationID.x + l * LANES) / X8;
     x_from[l] = X_ROW(min(t, ROWS_OF_TILE - 1)) * args.x_stride;
   }
 #endif
@@ -223,11 +254,10 @@ void main() {
     [[unroll]] for (uint k = 0; k < TILE_K / K; k++) {
       coopmat<float16_t, gl_ScopeSubgroup, M, K, gl_MatrixUseA> a[SUB_T];
       [[unroll]] for (uint i = 0; i < SUB_T; i++)
-        coopMatLoad(a[i], x_tile, (row + i * M) * PITCH + k * K / 8, PITCH, gl_CooperativeMatrixLayoutRowMajor);
+        coopMatLoad(a[i], x_tile, A_AT(row + i * M, k * K), X_PITCH, A_LAYOUT);
       [[unroll]] for (uint j = 0; j < SUB_N; j++) {
         coopmat<float16_t, gl_ScopeSubgroup, K, N, gl_MatrixUseB> b;
-        coopMatLoad(b, w_tile, (j / SIDE * WIDE + col + j % SIDE * N) * PITCH + k * K / 8, PITCH,
-                    gl_CooperativeMatrixLayoutColumnMajor);
+        coopMatLoad(b, w_tile, B_AT(j / SIDE * WIDE + col + j % SIDE * N, k * K), W_PITCH, B_LAYOUT);
         [[unroll]] for (uint i = 0; i < SUB_T; i++)
           sums[i * SUB_N + j] = coopMatMulAdd(a[i], b, sums[i * SUB_N + j]);
       }

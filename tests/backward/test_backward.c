@@ -566,7 +566,7 @@ static void products_match(deltaic_device *device) {
   backend = device->backend;
   const struct walk_functions *f = walk_functions(backend);
   const bool rounds = f->rounds && f->rounds(backend);
-  static const uint32_t sizes[][3] = {{1, 33, 40}, {3, 5, 9}, {37, 50, 70}, {130, 64, 96}, {64, 3, 200}};
+  static const uint32_t sizes[][3] = {{1, 33, 40}, {3, 5, 9}, {37, 50, 70}, {130, 64, 96}, {64, 3, 200}, {300, 136, 72}};
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
     products(sizes[i][0], sizes[i][1], sizes[i][2], MATRICES_NONE, 1e-6);
     if (rounds) products(sizes[i][0], sizes[i][1], sizes[i][2], MATRICES_BEST, 1e-3);

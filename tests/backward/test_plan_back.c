@@ -2,8 +2,10 @@
 #include "backward_kernels.h"
 #include "caps_devices.h"
 #include "delta_matrix_prepare.h"
+#include "matmul_matrix.h"
 #include "numbers.h"
 #include "plan_back_rule.h"
+#include "plan_matmul.h"
 #include "reflect.h"
 #include "rule_matrix.h"
 
@@ -75,7 +77,39 @@ static void kernels_take_the_shared_memory_that_the_plan_says(void **state) {
   assert_true(planned > 0);
 }
 
+// dW = dY^T X from rows of tokens: the shared memory that the plan says, and room for a matrix of each subgroup.
+static void outer_products_fit_their_device(void **state) {
+  struct device_caps least = caps_h200;
+  least.shared_bytes = 16384, least.max_invocations = least.max_workgroup[0] = 128;
+  const struct device_caps *const devices[] = {&caps_h200, &caps_geforce_bar, &caps_rdna3_radv, &least};
+  for (int i = 0; i < 4; i++)
+    for (uint32_t T = 16; T <= 8192; T *= 8)
+      for (uint32_t N = 16; N <= 65536; N *= 16) {
+        struct plan p;
+        struct plan_products products;
+        struct plan_matmul m;
+        plan_make(devices[i], &p);
+        plan_products_make(devices[i], &p, &products);
+        assert_true(plan_matmul_outer(&products, T, N, 16384, true, &m));
+        const uint32_t spec[MATMUL_MATRIX_SPECS] = {
+            [MATMUL_MATRIX_SPEC_LANES] = m.lanes,       [MATMUL_MATRIX_SPEC_TILE_T] = m.tile_t,
+            [MATMUL_MATRIX_SPEC_TILE_N] = m.tile_n,     [MATMUL_MATRIX_SPEC_TILE_K] = m.tile_k,
+            [MATMUL_MATRIX_SPEC_ACROSS_T] = m.across_t, [MATMUL_MATRIX_SPEC_ACROSS_N] = m.across_n,
+            [MATMUL_MATRIX_SPEC_M] = p.matrix_m,        [MATMUL_MATRIX_SPEC_N] = p.matrix_n,
+            [MATMUL_MATRIX_SPEC_K] = p.matrix_k};
+        if (backward_kernels[BACKWARD_matmul_matrix_outer].units > 1)
+          assert_int_equal(shared_of(BACKWARD_matmul_matrix_outer, spec), plan_matmul_outer_shared_bytes(&m));
+        assert_in_range(plan_matmul_outer_shared_bytes(&m), 1, devices[i]->shared_bytes);
+        assert_true(m.across_t * m.across_n * p.matrix_m * p.matrix_n * sizeof(float) <=
+                    2ull * m.tile_k * (m.tile_n + 8));
+      }
+  (void)state;
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(kernels_take_the_shared_memory_that_the_plan_says)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(kernels_take_the_shared_memory_that_the_plan_says),
+      cmocka_unit_test(outer_products_fit_their_device),
+  };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -78,11 +78,36 @@ struct tensor back_transposed(struct walk *w, struct tensor from, bool half) {
   return to;
 }
 
+static bool is_same(struct tensor a, struct tensor b) {
+  return a.buffer == b.buffer && a.offset == b.offset && a.rows == b.rows && a.cols == b.cols;
+}
+
+struct tensor back_rounded(struct walk *w, struct tensor from) {
+  if (from.dtype == DTYPE_F16) return from;
+  if (w->unrounded.buffer && is_same(w->unrounded, from)) return w->rounded;
+  const struct tensor to = walk_half(w, from.rows, from.cols);
+  if (w->status) return to;
+  vulkan_round(w->c, to, from);
+  w->unrounded = from;
+  return w->rounded = to;
+}
+
 void back_product(struct walk *w, struct tensor y, struct tensor x, struct tensor m, bool adds) {
   const struct tensor none = {0};
-  struct linear_input in = {.x = x};
   if (!w->status && m.dtype == DTYPE_F16 && x.dtype == DTYPE_F32 && vulkan_input_dtype(w->c, m, x.rows) == DTYPE_F16)
-    in.h = walk_half(w, x.rows, x.cols);
+    x = back_rounded(w, x);
+  struct linear_input in = {.x = x};
   if (x.dtype == DTYPE_F16 && x.stride == m.stride) in.x.cols = m.cols = x.stride; // zeros, which keep loads aligned
   if (!w->status) vulkan_linear(w->c, y, &in, &(struct linear){y, x, m, none}, adds);
+}
+
+bool vulkan_back_outer(struct walk *w, struct tensor y, struct tensor a, struct tensor b) {
+  // What vulkan_linear() would read as its weights; few rows are computed by kernels that read f32.
+  const struct tensor weights = {
+      .dtype = DTYPE_F16, .rows = b.cols, .cols = b.rows, .stride = (uint32_t)round_up(b.rows, 8)};
+  if (w->status || vulkan_input_dtype(w->c, weights, a.cols) != DTYPE_F16) return false;
+  const struct tensor x = back_rounded(w, a), m = back_rounded(w, b);
+  const struct matrix_product p = {
+      .y = y, .x = x, .w = m, .outer = &backward_kernels[BACKWARD_matmul_matrix_outer], .add = true};
+  return w->status || vulkan_matmul_outer(w->c, &p);
 }

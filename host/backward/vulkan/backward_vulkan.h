@@ -16,8 +16,13 @@ void back_sum_rows(struct walk *w, struct tensor to, struct tensor from, uint64_
                    uint32_t first);
 // A transposed copy with zeros up to its stride, which products read, in f16 if half.
 struct tensor back_transposed(struct walk *w, struct tensor from, bool half);
+// The tensor in f16, with zeros up to its stride. Once in an operation's backward pass if its products follow each
+// other.
+struct tensor back_rounded(struct walk *w, struct tensor from);
 // y = x m^T, or y += it if adds. Products of many rows with m in f16 round x.
 void back_product(struct walk *w, struct tensor y, struct tensor x, struct tensor m, bool adds);
+// y (N, K) += a (T, N)^T b (T, K), on cooperative matrices from f16. False: not done.
+bool vulkan_back_outer(struct walk *w, struct tensor y, struct tensor a, struct tensor b);
 // Workgroups for elements in lanes along x and, folded into what every device allows, rows along y.
 struct grid back_grid(uint32_t cols, uint32_t lanes, uint32_t rows, uint32_t z);
 // Lanes of a workgroup that reduces a row of n elements.

@@ -31,7 +31,7 @@ static void times(struct walk *w, struct tensor y, struct tensor x, struct tenso
 }
 
 static void add_outer(struct walk *w, struct tensor y, struct tensor a, struct tensor b) {
-  // Few rows are computed by kernels that read f32.
+  if (vulkan_back_outer(w, y, a, b)) return;
   const struct tensor bt = back_transposed(w, b, vulkan_has_matrices(w->c));
   const bool half = !w->status && vulkan_input_dtype(w->c, bt, a.cols) == DTYPE_F16;
   back_product(w, y, back_transposed(w, a, half), bt, true);

@@ -62,6 +62,11 @@ struct plan_matmul {
 bool plan_matmul_matrix(const struct plan_products *plan, uint32_t T, uint32_t N, uint32_t K, bool split,
                         struct plan_matmul *out);
 uint64_t plan_matmul_matrix_shared_bytes(const struct plan_matmul *m);
+// The same for matmul_matrix.comp with OUTER, whose tiles in shared memory have rows of K. Also false: a tile that is
+// as large as the other kernel's needs more shared memory than the device has.
+bool plan_matmul_outer(const struct plan_products *plan, uint32_t T, uint32_t N, uint32_t K, bool split,
+                       struct plan_matmul *out);
+uint64_t plan_matmul_outer_shared_bytes(const struct plan_matmul *m);
 // That buffer holds a ticket for each split tile, which is zero before and after, then partial sums. 0: tiles are never
 // split.
 uint64_t plan_matmul_parts_bytes(const struct plan_products *plan);

@@ -3,14 +3,19 @@
 #include "round.h"
 #include "vulkan_backend.h"
 
+static uint32_t alignment(const struct matrix_product *p, uint32_t K, uint32_t tile_k) {
+  const bool whole = p->outer || (K % 8 == 0 && p->x.stride % 8 == 0);
+  return !whole ? 0 : K % tile_k ? 1 : 2;
+}
+
 static bool matmul_matrix(struct recorder *c, const struct matrix_product *p) {
   const struct plan *plan = vulkan_plan(c);
   const struct tensor x = p->x, parts = vulkan_list(c)->parts;
+  const uint32_t T = p->outer ? x.cols : x.rows, K = p->outer ? x.rows : x.cols, N = p->outer ? p->w.cols : p->w.rows;
   struct plan_matmul m;
-  if (!plan_matmul_matrix(vulkan_products(c), x.rows, p->w.rows, x.cols, parts.buffer, &m) ||
+  if (!(p->outer ? plan_matmul_outer : plan_matmul_matrix)(vulkan_products(c), T, N, K, parts.buffer, &m) ||
       (p->glu && m.tile_n / m.across_n / plan->matrix_n % 2))
     return false;
-  const uint32_t outputs = p->glu ? p->w.rows / 2 : p->w.rows;
   const uint32_t tickets = (uint32_t)(plan_matmul_tickets_bytes(vulkan_products(c)) / sizeof(float));
   const uint32_t spec[MATMUL_MATRIX_SPECS] = {
       [MATMUL_MATRIX_SPEC_LANES] = m.lanes,
@@ -23,9 +28,7 @@ static bool matmul_matrix(struct recorder *c, const struct matrix_product *p) {
       [MATMUL_MATRIX_SPEC_N] = plan->matrix_n,
       [MATMUL_MATRIX_SPEC_K] = plan->matrix_k,
       [MATMUL_MATRIX_SPEC_ACTIVATION] = p->activation,
-      [MATMUL_MATRIX_SPEC_ALIGNED] = x.cols % 8 || x.stride % 8 ? 0
-                                     : x.cols % m.tile_k        ? 1
-                                                                : 2,
+      [MATMUL_MATRIX_SPEC_ALIGNED] = alignment(p, K, m.tile_k),
       [MATMUL_MATRIX_SPEC_SPLIT] = m.parts > 1,
       [MATMUL_MATRIX_SPEC_FORMAT] = p->w.dtype,
   };
@@ -34,7 +37,7 @@ static bool matmul_matrix(struct recorder *c, const struct matrix_product *p) {
     arrived = tensor_cols(parts, 0, tickets);
     sums = tensor_cols(parts, tickets, parts.cols - tickets);
   }
-  const struct binding in = vulkan_bind(x, x);
+  const struct binding in = p->outer ? vulkan_bind_weights(x) : vulkan_bind(x, x); // groups of 8, or elements
   struct binding bindings[MATMUL_MATRIX_BINDINGS] = {
       [MATMUL_MATRIX_Y] = vulkan_bind_output(p->y, p->add), [MATMUL_MATRIX_X] = in,
       [MATMUL_MATRIX_WEIGHTS] = vulkan_bind_weights(p->w),  [MATMUL_MATRIX_BIAS] = vulkan_bind(p->bias, x),
@@ -42,9 +45,9 @@ static bool matmul_matrix(struct recorder *c, const struct matrix_product *p) {
   const uint64_t shared = (uint64_t)m.groups - m.whole; // workgroups of split tiles; 0: the bindings are unused
   bindings[MATMUL_MATRIX_PARTS].touched = sizeof(float) * (shared ? shared * m.tile_t * m.tile_n : 1);
   bindings[MATMUL_MATRIX_TICKETS].touched = sizeof(float) * (shared ? shared / m.parts : 1);
-  const struct matmul_matrix_args args = {.T = x.rows,
-                                          .N = outputs,
-                                          .K = x.cols,
+  const struct matmul_matrix_args args = {.T = T,
+                                          .N = p->glu ? N / 2 : N,
+                                          .K = K,
                                           .y_stride = p->y.stride,
                                           .x_stride = x.stride,
                                           .w_stride = p->w.stride,
@@ -57,14 +60,21 @@ static bool matmul_matrix(struct recorder *c, const struct matrix_product *p) {
   const enum kernel_family family = p->glu                 ? FAMILY_matmul_matrix_gated
                                     : x.dtype == DTYPE_F16 ? FAMILY_matmul_matrix_x16
                                                            : FAMILY_matmul_matrix_x32;
-  vulkan_dispatch(c, kernel_variant(family, p->w.dtype), spec, bindings, &args, (struct grid){m.groups, 1, 1},
-                  2ull * x.rows * p->w.rows * x.cols);
+  const struct dispatched d = {p->outer ? p->outer : &kernels[kernel_variant(family, p->w.dtype)], spec,
+                               MATMUL_MATRIX_SPECS, bindings, &args};
+  vulkan_dispatch_shader(c, &d, (struct grid){m.groups, 1, 1}, 2ull * T * N * K);
   return true;
 }
 
 bool vulkan_matmul_matrix(struct recorder *c, const struct matrix_product *p) {
   if (!vulkan_takes_f16(c, p->w)) return false;
   return vulkan_matmul_narrow(c, &(struct narrow_product){.p = *p}) || matmul_matrix(c, p);
+}
+
+bool vulkan_matmul_outer(struct recorder *c, const struct matrix_product *p) {
+  assert(p->x.dtype == DTYPE_F16 && p->w.dtype == DTYPE_F16 && p->x.stride % 8 == 0 && p->w.stride % 8 == 0);
+  assert(p->x.rows == p->w.rows && p->y.rows == p->x.cols && p->y.cols == p->w.cols);
+  return vulkan_has_matrices(c) && matmul_matrix(c, p);
 }
 
 // Weights that exceed a binding are rounded in parts.
