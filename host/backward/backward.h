@@ -23,13 +23,20 @@ struct weight_half {
   struct tensor half, from;
 };
 
-enum { WALK_ROOMS = 16 };
+// A value whose gradient is elsewhere than at its own place in `gradients`.
+struct walk_place {
+  struct tensor value, gradient; // of the same shape
+};
+
+enum { WALK_ROOMS = 16, WALK_PLACES = 16 };
 
 struct walk {
   struct recorder *c;                     // whose last list was the walk's
   const struct walk_functions *functions; // walk_functions(c->backend)
   const struct oplist *list;
-  struct buffer *values, *gradients; // of values: at the same places in two buffers
+  struct buffer *values, *gradients; // of values: at the same places in two buffers, except
+  struct walk_place places[WALK_PLACES];
+  uint32_t place_count;
   // Of states: as the call left them, as it found them, and their gradients, at the same places in three buffers.
   // Before a walk the gradients are by the states after the call, after it by those before the call. `before` without
   // memory: zeros.
@@ -130,6 +137,8 @@ const struct walk_functions *walk_functions(const struct backend *b);
 deltaic_status walk_back(struct walk *w);
 void walk_free(struct walk *w); // the rooms; accepts a zeroed walk
 
+// The value's gradient is in this memory from now on. False: there is no room for one more place.
+bool walk_place(struct walk *w, struct tensor value, struct tensor gradient);
 // The gradient of a tensor of an operation; absent if it is not wanted. A rounded weight has that of its f32.
 struct tensor walk_gradient(const struct walk *w, struct tensor t);
 // Whether the operation's functions overwrite the gradient of its tensor k instead of adding to it.

@@ -183,6 +183,7 @@ static void clear_gradients(struct learner *l, struct tensor result) {
 static void begin_walk(struct learner *l, struct buffer *values) {
   l->walk.list = &l->list;
   l->walk.values = values;
+  l->walk.place_count = 0;
   l->walk.gradients = &l->value_gradients;
   l->walk.states = l->states.blocks;
   l->walk.before = &l->unused;
@@ -300,10 +301,11 @@ static deltaic_status pass_back(struct learner *l, struct tensor y, struct tenso
   struct walk *w = &l->walk;
   const struct tensor d = stream(l, l->model.spec.L + 1);
   clear_gradients(l, y);
-  if (!first) w->functions->copy(w, walk_gradient(w, oplist_tensor(&l->list, y)), d);
+  if (!first) walk_place(w, oplist_tensor(&l->list, y), d);
   deltaic_status status = walk_back(w);
   if (status) return status;
-  w->functions->copy(w, d, walk_gradient(w, oplist_tensor(&l->list, x)));
+  const struct tensor dx = walk_gradient(w, oplist_tensor(&l->list, x));
+  if (dx.buffer != d.buffer) w->functions->copy(w, d, dx);
   return w->status;
 }
 

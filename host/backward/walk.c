@@ -67,9 +67,29 @@ static struct tensor of_weight(const struct walk *w, struct tensor t) {
   return none;
 }
 
+bool walk_place(struct walk *w, struct tensor value, struct tensor gradient) {
+  assert(value.rows == gradient.rows && value.cols == gradient.cols && value.stride == gradient.stride);
+  if (w->place_count == WALK_PLACES) return false;
+  w->places[w->place_count++] = (struct walk_place){value, gradient};
+  return true;
+}
+
+// Of a value, or of a view of it.
+static bool find_place(const struct walk *w, struct tensor *t) {
+  for (uint32_t i = 0; i < w->place_count; i++) {
+    const struct tensor value = w->places[i].value, gradient = w->places[i].gradient;
+    if (t->buffer != value.buffer || t->offset - value.offset >= tensor_bytes(&value)) continue;
+    t->offset += gradient.offset - value.offset;
+    t->buffer = gradient.buffer;
+    return true;
+  }
+  return false;
+}
+
 struct tensor walk_gradient(const struct walk *w, struct tensor t) {
   const struct tensor none = {0};
   if (!t.buffer) return none;
+  if (find_place(w, &t)) return t;
   if (t.buffer == w->values) return moved(t, w->gradients);
   if (t.buffer == w->states) return moved(t, w->state_gradients);
   for (size_t i = 0; i < w->half_count; i++)

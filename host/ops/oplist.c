@@ -181,6 +181,21 @@ uint32_t oplist_last_reads(const struct oplist *l, uint32_t i) {
   return bits;
 }
 
+bool oplist_is_own_term(const struct oplist *l, uint32_t i, struct tensor t, struct tensor other) {
+  bool written = false;
+  while (i-- > 0 && !written) {
+    const struct op *op = &l->ops[i];
+    if (op->kind == OP_ADD) return false;
+    for (uint32_t k = 0; k < op_tensors(op->kind); k++) {
+      if (same_value(op->t[k], other)) return false;
+      if (!same_value(op->t[k], t)) continue;
+      if (k >= op_shapes[op->kind].writes) return false;
+      written = true;
+    }
+  }
+  return written;
+}
+
 struct tensor oplist_whole(const struct oplist *l, struct tensor t) {
   const struct value *v = &l->values[t.value - 1];
   return (struct tensor){.dtype = v->dtype, .rows = v->rows, .cols = v->cols, .stride = v->stored, .value = t.value};

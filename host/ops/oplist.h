@@ -117,6 +117,10 @@ static inline bool same_value(struct tensor a, struct tensor b) { return a.value
 uint32_t oplist_reader(const struct oplist *l, struct tensor t, uint32_t after);
 // Which tensors of operation i, as bits, read values that nothing reads after it. Of several of one value the first.
 uint32_t oplist_last_reads(const struct oplist *l, uint32_t i) INSIDE(oplist_last_reads);
+// Whether term t of sum i (OP_ADD) is read by nothing else, and was written after any sum before i; `other`, the sum's
+// other term, was neither read nor written by the operation that wrote t or by one after it.
+bool oplist_is_own_term(const struct oplist *l, uint32_t i, struct tensor t, struct tensor other)
+    INSIDE(oplist_is_own_term);
 // All of the value that t is a view of.
 struct tensor oplist_whole(const struct oplist *l, struct tensor t) INSIDE(oplist_whole);
 // Decides which outputs reuse their inputs' memory, and places every value. Returns the bytes of scratch that the list
