@@ -3,9 +3,10 @@
 #include "stored.glsl"
 #extension GL_KHR_shader_subgroup_arithmetic : require
 #extension GL_EXT_control_flow_attributes : require
-// Normalizes y in place: rms(v) is v divided by the root mean square of its group of n numbers.
-//   OF_GATED: rms(y silu(z)) weight;  FIRST: rms(y) weight silu(z), or rms(y) weight;  ABSENT: y silu(z)
-// y, z (T, groups n), y from column `from` on, weight (1, groups n), or (1, n) for all groups. One workgroup computes
+// y is the norm of x, which may be the same memory: rms(v) is v divided by the root mean square of its group of n
+// numbers.
+//   OF_GATED: rms(x silu(z)) weight;  FIRST: rms(x) weight silu(z), or rms(x) weight;  ABSENT: x silu(z)
+// x, y, z (T, groups n), x and y from column `from` on, weight (1, groups n), or (1, n) for all groups. One workgroup computes
 // one group, in a grid of (T, groups). With SUBGROUPS, one subgroup computes one group; the grid is (T, any), and the
 // subgroups of a token's workgroups share its groups. Numbers stay in registers between the sum and the end, except
 // those of a long group read one by one, beyond KEPT an invocation. Any n.
@@ -15,8 +16,10 @@ layout(constant_id = GATED_NORM_SPEC_VECTORS) const uint VECTORS = 0;
 layout(constant_id = GATED_NORM_SPEC_SUBGROUPS) const uint SUBGROUPS = 0;
 layout(constant_id = GATED_NORM_SPEC_PLACE) const uint PLACE = PLACE_OF_GATED;
 layout(constant_id = GATED_NORM_SPEC_GATED) const uint GATED = 1;
-layout(set = 0, binding = GATED_NORM_Y) buffer y_block { stored y[]; };
-layout(set = 0, binding = GATED_NORM_Y) buffer y4_block { stored4 y4[]; };
+layout(set = 0, binding = GATED_NORM_X) readonly buffer x_block { stored x[]; };
+layout(set = 0, binding = GATED_NORM_X) readonly buffer x4_block { stored4 x4[]; };
+layout(set = 0, binding = GATED_NORM_Y) writeonly buffer y_block { stored y[]; };
+layout(set = 0, binding = GATED_NORM_Y) writeonly buffer y4_block { stored4 y4[]; };
 layout(set = 0, binding = GATED_NORM_Z) readonly buffer z_block { float z[]; };
 layout(set = 0, binding = GATED_NORM_Z) readonly buffer z4_block { vec4 z4[]; };
 layout(set = 0, binding = GATED_NORM_WEIGHT) readonly buffer weight_block { float weight[]; };
@@ -36,13 +39,13 @@ float factor_of(float sum) {
 }
 
 // Reads past the end return the group's last four numbers again; they are left out of the sum and not written.
-void in_fours(uint y_at, uint z_at, uint weight_at) {
+void in_fours(uint x_at, uint y_at, uint z_at, uint weight_at) {
   uint fours = args.n / 4;
   stored4 read[HELD];
   vec4 gates[HELD], weights[HELD], held[HELD];
   [[unroll]] for (uint i = 0; i < HELD; i++) {
     uint d = min(lane + i * width, fours - 1);
-    read[i] = y4[y_at / 4 + d];
+    read[i] = x4[x_at / 4 + d];
     gates[i] = GATED != 0 ? z4[z_at / 4 + d] : vec4(0.0);
     weights[i] = PLACE == PLACE_ABSENT ? vec4(1.0) : weight4[weight_at / 4 + d];
   }
@@ -64,8 +67,8 @@ void in_fours(uint y_at, uint z_at, uint weight_at) {
   }
 }
 
-float counted(uint y_at, uint z_at) {
-  return float(y[y_at]) * (PLACE == PLACE_OF_GATED ? silu(z[z_at]) : 1.0);
+float counted(uint x_at, uint z_at) {
+  return float(x[x_at]) * (PLACE == PLACE_OF_GATED ? silu(z[z_at]) : 1.0);
 }
 
 void finish(uint y_at, uint z_at, uint weight_at, float value) { // value: what counted times the factor
@@ -74,16 +77,16 @@ void finish(uint y_at, uint z_at, uint weight_at, float value) { // value: what 
   y[y_at] = STORED(value);
 }
 
-void one_by_one(uint y_at, uint z_at, uint weight_at) {
+void one_by_one(uint x_at, uint y_at, uint z_at, uint weight_at) {
   uint rest = lane + KEPT * width;
   float kept[KEPT], sum = 0.0;
   [[unroll]] for (uint i = 0; i < KEPT; i++) {
     uint d = lane + i * width;
-    kept[i] = d < args.n ? counted(y_at + d, z_at + d) : 0.0;
+    kept[i] = d < args.n ? counted(x_at + d, z_at + d) : 0.0;
     sum += kept[i] * kept[i];
   }
   for (uint d = rest; d < args.n; d += width) {
-    float value = counted(y_at + d, z_at + d);
+    float value = counted(x_at + d, z_at + d);
     sum += value * value;
   }
   float factor = factor_of(sum);
@@ -92,16 +95,16 @@ void one_by_one(uint y_at, uint z_at, uint weight_at) {
     if (d < args.n) finish(y_at + d, z_at + d, weight_at + d, kept[i] * factor);
   }
   for (uint d = rest; d < args.n; d += width)
-    finish(y_at + d, z_at + d, weight_at + d, counted(y_at + d, z_at + d) * factor);
+    finish(y_at + d, z_at + d, weight_at + d, counted(x_at + d, z_at + d) * factor);
 }
 
 void group(uint t, uint h) {
-  uint y_at = t * args.y_stride + args.from + h * args.n, z_at = t * args.z_stride + h * args.n;
-  uint weight_at = h * args.weight_step;
+  uint x_at = t * args.x_stride + args.from + h * args.n, y_at = t * args.y_stride + args.from + h * args.n;
+  uint z_at = t * args.z_stride + h * args.n, weight_at = h * args.weight_step;
   if (VECTORS != 0)
-    in_fours(y_at, z_at, weight_at);
+    in_fours(x_at, y_at, z_at, weight_at);
   else
-    one_by_one(y_at, z_at, weight_at);
+    one_by_one(x_at, y_at, z_at, weight_at);
 }
 
 void main() {

@@ -213,6 +213,12 @@ static void copy_to_output(struct recorder *c, struct tensor y, struct tensor x)
   if (!same_place(y, x)) vulkan_copy(c, &(struct copy){y, x});
 }
 
+// The columns of x behind the first `done`, which a kernel writes. Kernels bind multiples of TENSOR_ALIGN.
+static void copy_rest(struct recorder *c, struct tensor y, struct tensor x, uint32_t done) {
+  const uint32_t first = y.dtype == DTYPE_F32 && done * sizeof(float) % TENSOR_ALIGN == 0 ? done : 0;
+  if (done < y.cols) copy_to_output(c, tensor_cols(y, first, y.cols - first), tensor_cols(x, first, x.cols - first));
+}
+
 static void lower_op(struct lowering *w) {
   struct recorder *c = w->c;
   const struct op op = oplist_op(w->l, w->i);
@@ -231,14 +237,15 @@ static void lower_op(struct lowering *w) {
   case OP_CONV: vulkan_conv(c, &op.conv); break;
   case OP_GLU: vulkan_glu(c, &op.glu); break;
   case OP_DELTA_INPUTS:
-    copy_to_output(c, op.delta_inputs.y, op.delta_inputs.x);
+    copy_rest(c, op.delta_inputs.y, op.delta_inputs.x, op.delta_inputs.a.heads * op.delta_inputs.a.Dk);
     vulkan_delta_inputs(c, &op.delta_inputs);
     break;
   case OP_DELTA_RULE: vulkan_delta_rule(c, &op.delta_rule, scratch); break;
   case OP_MAMBA2_INPUTS: vulkan_mamba2_inputs(c, &op.mamba2_inputs); break;
   case OP_MAMBA2: vulkan_mamba2(c, &op.mamba2, scratch); break;
   case OP_GATED_NORM:
-    copy_to_output(c, op.gated_norm.y, op.gated_norm.x);
+    copy_rest(c, op.gated_norm.y, op.gated_norm.x,
+              op.gated_norm.from ? 0 : op.gated_norm.groups * op.gated_norm.group_cols);
     vulkan_gated_norm(c, &op.gated_norm);
     break;
   case OP_ROPE_APPEND:

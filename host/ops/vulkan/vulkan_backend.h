@@ -101,7 +101,7 @@ static inline uint32_t vulkan_longest(const struct recorder *c, struct tensor ro
   return longest && longest < rows.rows ? longest : rows.rows;
 }
 
-// ---------------------------------------------------------------- operations; in-place ones read x from y
+// ---------------------------------------------------------------- operations
 
 // vulkan_token.c: operations on single tokens.
 void vulkan_mark(struct recorder *c, const struct mark *m);
@@ -260,6 +260,7 @@ bool vulkan_plan_delta_step(const struct recorder *c, const struct delta_step *s
 void vulkan_delta_step(struct recorder *c, const struct delta_step *s, const struct delta_step_plan *p);
 
 // vulkan_attention.c
+// Reads x from y, where it is already.
 void vulkan_rope_append(struct recorder *c, const struct rope_append *rope, struct tensor scratch);
 void vulkan_attention(struct recorder *c, const struct attention *op, struct tensor scratch);
 // rope_append and attention for one token of every sequence in one kernel, with the norm of each head before them and

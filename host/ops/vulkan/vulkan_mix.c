@@ -111,13 +111,14 @@ void vulkan_delta_inputs(struct recorder *c, const struct delta_inputs *in) {
   const struct delta_input_args *a = &in->a;
   const struct tensor qk = in->y;
   const uint32_t lanes = vulkan_plan(c)->lanes, pitch = key_pitch(qk.dtype, a->Dk);
-  const struct binding bindings[DELTA_INPUTS_BINDINGS] = {
-      [DELTA_INPUTS_QK] = vulkan_bind_some(qk, qk, (uint64_t)qk.rows * a->heads * pitch),
-      [DELTA_INPUTS_BETA] = vulkan_bind(in->beta, qk),
-      [DELTA_INPUTS_G] = vulkan_bind(in->g, qk),
-      [DELTA_INPUTS_BA] = vulkan_bind(in->ba, qk),
-      [DELTA_INPUTS_A_LOG] = vulkan_bind(in->A_log, qk),
-      [DELTA_INPUTS_DT_BIAS] = vulkan_bind(in->dt_bias, qk)};
+  const uint64_t numbers = (uint64_t)qk.rows * a->heads * pitch;
+  const struct binding bindings[DELTA_INPUTS_BINDINGS] = {[DELTA_INPUTS_X] = vulkan_bind_some(in->x, qk, numbers),
+                                                          [DELTA_INPUTS_QK] = vulkan_bind_some(qk, qk, numbers),
+                                                          [DELTA_INPUTS_BETA] = vulkan_bind(in->beta, qk),
+                                                          [DELTA_INPUTS_G] = vulkan_bind(in->g, qk),
+                                                          [DELTA_INPUTS_BA] = vulkan_bind(in->ba, qk),
+                                                          [DELTA_INPUTS_A_LOG] = vulkan_bind(in->A_log, qk),
+                                                          [DELTA_INPUTS_DT_BIAS] = vulkan_bind(in->dt_bias, qk)};
   const struct delta_inputs_args args = {.heads = a->heads,
                                          .Dk = a->Dk,
                                          .pitch = pitch,
@@ -128,6 +129,7 @@ void vulkan_delta_inputs(struct recorder *c, const struct delta_inputs *in) {
                                          .has_beta = a->has_beta,
                                          .gated = a->gated,
                                          .beta_scale = a->beta_scale,
+                                         .x_stride = in->x.stride,
                                          .qk_stride = qk.stride,
                                          .beta_stride = in->beta.stride,
                                          .g_stride = in->g.stride,

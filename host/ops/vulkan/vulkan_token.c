@@ -64,7 +64,8 @@ void vulkan_gated_norm(struct recorder *c, const struct gated_norm *norm) {
   enum { SUBGROUP_HOLDS = 4, WORKGROUP_HOLDS = 8 }; // vectors of four elements an invocation
   const struct tensor y = norm->y, gate = norm->gate, weight = norm->weight;
   const uint32_t n = norm->group_cols, groups = norm->groups, width = vulkan_plan(c)->subgroup_width;
-  const bool aligned = n % 4 == 0 && norm->from % 4 == 0 && y.stride % 4 == 0 && gate.stride % 4 == 0;
+  const bool aligned =
+      n % 4 == 0 && norm->from % 4 == 0 && norm->x.stride % 4 == 0 && y.stride % 4 == 0 && gate.stride % 4 == 0;
   const bool subgroups = n <= 4 * SUBGROUP_HOLDS * (width ? width : 32);
   uint32_t lanes = vulkan_plan(c)->lanes, held = 0;
   while (!subgroups && lanes > 32 && lanes / 2 >= (aligned ? n / 4 : n))
@@ -77,12 +78,14 @@ void vulkan_gated_norm(struct recorder *c, const struct gated_norm *norm) {
                                            [GATED_NORM_SPEC_PLACE] = norm->place,
                                            [GATED_NORM_SPEC_GATED] = gate.buffer != NULL};
   const uint64_t numbers = (uint64_t)y.rows * groups * n;
-  const struct binding bindings[GATED_NORM_BINDINGS] = {[GATED_NORM_Y] = vulkan_bind_some(y, y, numbers),
+  const struct binding bindings[GATED_NORM_BINDINGS] = {[GATED_NORM_X] = vulkan_bind_some(norm->x, y, numbers),
+                                                        [GATED_NORM_Y] = vulkan_bind_some(y, y, numbers),
                                                         [GATED_NORM_Z] = vulkan_bind(gate, y),
                                                         [GATED_NORM_WEIGHT] = vulkan_bind(weight, y)};
   const struct gated_norm_args args = {.groups = groups,
                                        .n = n,
                                        .eps = norm->eps,
+                                       .x_stride = norm->x.stride,
                                        .y_stride = y.stride,
                                        .z_stride = gate.stride,
                                        .weight_step = weight.cols == n ? 0 : n,
