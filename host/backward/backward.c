@@ -34,32 +34,35 @@ static void add(struct walk *w, uint32_t i, const struct add *op) {
   add_to(w, op->z, dy, fresh_z, !fresh_x || both);
 }
 
-// Whether the backward pass of an operation overwrites all of the value that its tensor k is, or is a part of.
-static bool overwrites(const struct walk *w, const struct op *op, uint32_t k) {
+// Whether the backward pass of an operation can overwrite the gradient of its tensor k.
+static bool can_overwrite(const struct walk *w, const struct op *op, uint32_t k) {
   static const uint32_t inputs[OP_KINDS] = {
-      [OP_LINEAR] = 1u << 1, [OP_ADD] = 1u << 1 | 1u << 2, [OP_NORM] = 1u << 1,
-      [OP_GLU] = 1u << 1,    [OP_DELTA_INPUTS] = 1u << 3,  [OP_GATED_NORM] = 1u << 1,
-      [OP_DELTA_RULE] = 1u << 2};
-  const struct tensor t = op->t[k], whole = oplist_whole(w->list, t);
+      [OP_LINEAR] = 1u << 1,        [OP_ADD] = 1u << 1 | 1u << 2, [OP_NORM] = 1u << 1,       [OP_CONV] = 1u << 2,
+      [OP_GLU] = 1u << 1 | 1u << 2, [OP_DELTA_INPUTS] = 1u << 3,  [OP_GATED_NORM] = 1u << 1, [OP_DELTA_RULE] = 1u << 2};
   const bool able = op->kind == OP_LINEAR || op->kind == OP_ADD || w->functions->overwrites >> op->kind & 1;
-  if (!able || !(inputs[op->kind] >> k & 1)) return false;
-  if (op->kind == OP_GLU) // both halves of one value
-    return same_value(t, op->glu.x) && t.offset != op->glu.x.offset && 2 * t.cols == whole.cols;
+  return able && inputs[op->kind] >> k & 1;
+}
+
+static bool is_whole(const struct walk *w, struct tensor t) {
+  const struct tensor whole = oplist_whole(w->list, t);
   return t.offset == 0 && t.rows == whole.rows && t.cols == whole.cols;
 }
 
-// Before the backward pass of operation i: the gradients of values that it read last have no terms yet.
+// Before the backward pass of operation i: of the values that it reads last, and of tiles, the gradients have no terms
+// yet. A unit's gate and x are overwritten together.
 static void begin_gradients(struct walk *w, uint32_t i) {
   const struct op *op = &w->list->ops[i];
-  const uint32_t last = oplist_last_reads(w->list, i);
+  const uint32_t last = oplist_last_reads(w->list, i), tiles = oplist_tiles(w->list, i);
+  const bool halves = tiles >> 1 & 1 && tiles >> 2 & 1;
   w->fresh = 0;
-  for (uint32_t k = 0; last >> k; k++) {
-    if (!(last >> k & 1)) continue;
-    const struct tensor whole = oplist_tensor(w->list, oplist_whole(w->list, op->t[k]));
-    if (overwrites(w, op, k))
+  for (uint32_t k = 0; (last | tiles) >> k; k++) {
+    const bool tile = tiles >> k & 1, able = can_overwrite(w, op, k) && (op->kind != OP_GLU || halves);
+    if (!tile && !(last >> k & 1)) continue;
+    if (able && (tile || is_whole(w, op->t[k])))
       w->fresh |= 1u << k;
     else
-      w->functions->clear(w, walk_gradient(w, whole));
+      w->functions->clear(w,
+                          walk_gradient(w, oplist_tensor(w->list, tile ? op->t[k] : oplist_whole(w->list, op->t[k]))));
   }
 }
 

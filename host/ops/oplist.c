@@ -181,6 +181,36 @@ uint32_t oplist_last_reads(const struct oplist *l, uint32_t i) {
   return bits;
 }
 
+static bool is_tiled(const struct oplist *l, struct tensor t) {
+  enum { MOST = 8 };
+  const struct value *v = &l->values[t.value - 1];
+  struct {
+    uint64_t first, end;
+  } parts[MOST];
+  uint64_t cols = 0;
+  for (uint32_t i = 0, n = 0; i <= v->last_read; i++)
+    for (uint32_t k = op_shapes[l->ops[i].kind].writes; k < op_tensors(l->ops[i].kind); k++) {
+      const struct tensor part = l->ops[i].t[k];
+      const uint64_t first = part.offset / sizeof(float), end = first + part.cols;
+      if (!same_value(part, t)) continue;
+      if (n == MOST || part.rows != v->rows) return false;
+      for (uint32_t j = 0; j < n; j++)
+        if (first < parts[j].end && parts[j].first < end) return false;
+      parts[n].first = first;
+      parts[n++].end = end;
+      cols += part.cols;
+    }
+  return cols == v->cols;
+}
+
+uint32_t oplist_tiles(const struct oplist *l, uint32_t i) {
+  const struct op *op = &l->ops[i];
+  uint32_t bits = 0;
+  for (uint32_t k = op_shapes[op->kind].writes; k < op_tensors(op->kind); k++)
+    if (op->t[k].value && is_tiled(l, op->t[k])) bits |= 1u << k;
+  return bits;
+}
+
 bool oplist_is_own_term(const struct oplist *l, uint32_t i, struct tensor t, struct tensor other) {
   bool written = false;
   while (i-- > 0 && !written) {

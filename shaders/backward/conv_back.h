@@ -9,7 +9,7 @@
 #define CONV_BACK_D 0         // (T, C) f32: out of slopes, else in
 #define CONV_BACK_SEQUENCES 1 // (B) in, struct sequence
 #define CONV_BACK_HISTORY 2   // (slots, (W - 1) * C) f32: before the call, in; or its gradient
-#define CONV_BACK_X 3         // (T, C) in, f32; inputs: dx, in and out
+#define CONV_BACK_X 3         // (T, C) in, f32; inputs: dx, out, and with `add` in
 #define CONV_BACK_WEIGHT 4    // (W, C) in, f32
 #define CONV_BACK_BIAS 5      // (1, C) in, f32; with has_bias
 #define CONV_BACK_DY 6        // (T, C) in, f32
@@ -36,6 +36,7 @@ struct conv_back_args {
   uint dy_stride;
   uint history_stride;
   uint has_parts;
+  uint add; // inputs
 };
 ARGS(conv_back_args)
 #endif

@@ -32,6 +32,7 @@ void main() {
     // The last inputs of the call are the history after it.
     if (args.has_history != 0 && t + W - 1 >= q.T)
       sum += after[q.slot * args.history_stride + (t + W - 1 - q.T) * args.C + c];
-    dx[(q.row + t) * args.x_stride + c] += sum;
+    uint to = (q.row + t) * args.x_stride + c;
+    dx[to] = (args.add != 0 ? dx[to] : 0.0) + sum;
   }
 }

@@ -60,12 +60,13 @@ static void conv_inputs(struct walk *w, const struct conv_call *v) {
   args.has_history = v->dhistory.buffer != NULL;
   args.x_stride = dx.stride;
   args.history_stride = v->dhistory.stride;
+  args.add = !walk_is_fresh(w, 2);
   const struct binding sequences = vulkan_bind(o->sequences, d), weight = vulkan_bind(o->weight, d);
   const struct binding history = vulkan_bind(v->dhistory, d);
   const struct binding inputs[CONV_BACK_INPUTS_BINDINGS] = {[CONV_BACK_D] = vulkan_bind(d, d),
                                                             [CONV_BACK_SEQUENCES] = sequences,
                                                             [CONV_BACK_HISTORY] = history,
-                                                            [CONV_BACK_X] = vulkan_bind(dx, d),
+                                                            [CONV_BACK_X] = back_bind(dx, args.add),
                                                             [CONV_BACK_WEIGHT] = weight};
   back_dispatch(w, BACKWARD_conv_back_inputs, spec, inputs, &args, conv_grid(w, v), 2ull * o->a.W * d.rows * d.cols);
   if (!v->dhistory.buffer || o->a.W < 2) return;

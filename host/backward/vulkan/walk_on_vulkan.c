@@ -51,7 +51,8 @@ const struct walk_functions backward_on_vulkan = {
     .squares = vulkan_back_squares,
     .adamw = vulkan_back_adamw,
     .blend = vulkan_back_blend,
-    .overwrites = 1u << OP_NORM | 1u << OP_GLU | 1u << OP_DELTA_INPUTS | 1u << OP_GATED_NORM | 1u << OP_DELTA_RULE,
+    .overwrites = 1u << OP_NORM | 1u << OP_CONV | 1u << OP_GLU | 1u << OP_DELTA_INPUTS | 1u << OP_GATED_NORM |
+                  1u << OP_DELTA_RULE,
     .embed = vulkan_back_embed,
     .norm = vulkan_back_norm,
     .conv = vulkan_back_conv,
