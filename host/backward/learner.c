@@ -230,25 +230,33 @@ static deltaic_status start(struct learner *l) {
 
 static struct tensor embed(struct learner *l) {
   const struct tensor x = oplist_value(&l->list, l->rows * l->T, l->model.spec.D);
+  oplist_bind(&l->list, x, stream(l, 0));
   struct tensor tokens = learner_tensor(&l->tokens, 0, 1, l->rows * l->T);
   tokens.dtype = DTYPE_I32;
   op_embed(&l->list, x, l->model.embedding, tokens);
   return x;
 }
 
-// The stream at `from`, as a value of the list.
-static struct tensor input(struct learner *l, struct tensor from) {
-  const struct tensor x = oplist_value(&l->list, from.rows, from.cols);
-  op_copy(&l->list, x, from);
+// The stream before layer i as a value of the list: a copy where the layer's sums may overwrite it.
+static struct tensor input(struct learner *l, uint32_t i) {
+  const struct tensor from = stream(l, i), x = oplist_value(&l->list, from.rows, from.cols);
+  if (l->pass == PASS_FORWARD)
+    op_copy(&l->list, x, from);
+  else
+    oplist_bind(&l->list, x, from);
   return x;
 }
 
+// Layer i, whose result is the stream behind it.
 static struct tensor layer(struct learner *l, uint32_t i, struct tensor x) {
   const struct deltaic_model *m = &l->model;
   const struct tensor sequences = {
       .dtype = DTYPE_I32, .rows = l->rows, .cols = 4, .stride = 4, .buffer = &l->sequences};
   const struct call call = {.l = &l->list, .sequences = sequences, .T = x.rows};
-  return block_forward(&m->spec, &m->spec.layers[i], &m->blocks[i], m->mixers[i], l->mixer_states[i], &call, x);
+  const struct tensor y =
+      block_forward(&m->spec, &m->spec.layers[i], &m->blocks[i], m->mixers[i], l->mixer_states[i], &call, x);
+  oplist_bind(&l->list, y, stream(l, i + 1));
+  return y;
 }
 
 // The stream behind layer i. keep: with the layer's values, if there is room for them.
@@ -259,7 +267,7 @@ static deltaic_status layer_forward(struct learner *l, uint32_t i, bool keep) {
   if (keep && l->keep_bytes) {
     uint64_t bytes;
     begin(l, PASS_KEEP);
-    op_copy(&l->list, stream(l, i + 1), layer(l, i, input(l, stream(l, i))));
+    layer(l, i, input(l, i));
     status = place(l, &bytes);
     if (!status) status = learner_kept_room(l, i, bytes, &values);
     if (values) status = record(l, values, false);
@@ -267,7 +275,7 @@ static deltaic_status layer_forward(struct learner *l, uint32_t i, bool keep) {
   }
   if (!status && !values) {
     begin(l, PASS_FORWARD);
-    op_copy(&l->list, stream(l, i + 1), layer(l, i, input(l, stream(l, i))));
+    layer(l, i, input(l, i));
     status = start(l);
   }
   return status;
@@ -281,12 +289,12 @@ static deltaic_status forward(struct learner *l, const struct learner_batch *bat
   if (!status) status = zero(l, l->states.blocks);
   if (status) return status;
   begin(l, PASS_FORWARD);
-  op_copy(&l->list, stream(l, 0), embed(l));
+  embed(l);
   status = start(l);
   for (uint32_t i = 0; i < s->L && !status; i++) status = layer_forward(l, i, keep);
   if (status) return status;
   begin(l, PASS_WALK);
-  const struct tensor x = input(l, stream(l, s->L)), y = oplist_value(&l->list, x.rows, x.cols);
+  const struct tensor x = input(l, s->L), y = oplist_value(&l->list, x.rows, x.cols);
   op_norm(&l->list, y, x, l->model.norm, none, s->norm_eps);
   status = start(l);
   *hidden = status ? none : oplist_tensor(&l->list, y);
@@ -295,46 +303,46 @@ static deltaic_status forward(struct learner *l, const struct learner_batch *bat
 
 // ---------------------------------------------------------------- gradients
 
-// Walks the list, whose result is y and whose input is x: the stream's gradient goes in and comes out. first: the walk
-// that begins the chain, where y's gradient is there already.
-static deltaic_status pass_back(struct learner *l, struct tensor y, struct tensor x, bool first) {
+// Walks the list, whose result is y and whose input is x: the stream's gradient goes in and comes out.
+static deltaic_status pass_back(struct learner *l, struct tensor y, struct tensor x) {
   struct walk *w = &l->walk;
-  const struct tensor d = stream(l, l->model.spec.L + 1);
+  const uint32_t L = l->model.spec.L;
+  const struct tensor d = stream(l, L + 1), from = oplist_tensor(&l->list, x), to = oplist_tensor(&l->list, y);
+  if (to.buffer == &l->streams) walk_place(w, to, d);
   clear_gradients(l, y);
-  if (!first) walk_place(w, oplist_tensor(&l->list, y), d);
+  if (x.value != y.value) walk_place(w, from, to.buffer == &l->streams ? stream(l, L + 2) : d);
   deltaic_status status = walk_back(w);
   if (status) return status;
-  const struct tensor dx = walk_gradient(w, oplist_tensor(&l->list, x));
-  if (dx.buffer != d.buffer) w->functions->copy(w, d, dx);
+  const struct tensor dx = walk_gradient(w, from);
+  if (dx.offset != d.offset) w->functions->copy(w, d, dx);
   return w->status;
 }
 
 static deltaic_status layer_back(struct learner *l, uint32_t i) {
   uint64_t bytes;
   begin(l, PASS_WALK);
-  const struct tensor x = input(l, stream(l, i)), y = layer(l, i, x);
+  const struct tensor x = input(l, i), y = layer(l, i, x);
   deltaic_status status = place(l, &bytes);
   if (!status && l->is_kept[i])
     status = record(l, &l->kept[i], true);
   else if (!status)
     status = learner_room(l, &l->values, bytes, "a layer's values");
   if (!status && !l->is_kept[i]) status = record(l, &l->values, false);
-  return status ? status : pass_back(l, y, x, false);
+  return status ? status : pass_back(l, y, x);
 }
 
 static deltaic_status all_back(struct learner *l) {
   const struct model_spec *s = &l->model.spec;
   deltaic_status status = zero(l, l->states.blocks);
   if (!status) status = zero(l, &l->state_gradients);
-  const struct tensor x = l->list.ops[0].copy.to, y = l->list.ops[1].norm.y; // of the norm's list
-  if (status) return status;
-  status = pass_back(l, y, x, true);
+  const struct norm *norm = &l->list.ops[0].norm;
+  if (!status) status = pass_back(l, norm->y, norm->x);
   for (uint32_t i = s->L; i-- > 0 && !status;) status = layer_back(l, i);
   if (status) return status;
   begin(l, PASS_WALK);
   const struct tensor embedded = embed(l);
   status = start(l);
-  if (!status) status = pass_back(l, embedded, embedded, false);
+  if (!status) status = pass_back(l, embedded, embedded);
   return status ? status : learner_run(l);
 }
 

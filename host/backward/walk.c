@@ -69,8 +69,11 @@ static struct tensor of_weight(const struct walk *w, struct tensor t) {
 
 bool walk_place(struct walk *w, struct tensor value, struct tensor gradient) {
   assert(value.rows == gradient.rows && value.cols == gradient.cols && value.stride == gradient.stride);
-  if (w->place_count == WALK_PLACES) return false;
-  w->places[w->place_count++] = (struct walk_place){value, gradient};
+  uint32_t i = 0;
+  while (i < w->place_count && !same_place(w->places[i].value, value)) i++;
+  if (i == WALK_PLACES) return false;
+  w->places[i] = (struct walk_place){value, gradient};
+  if (i == w->place_count) w->place_count++;
   return true;
 }
 
@@ -78,7 +81,8 @@ bool walk_place(struct walk *w, struct tensor value, struct tensor gradient) {
 static bool find_place(const struct walk *w, struct tensor *t) {
   for (uint32_t i = 0; i < w->place_count; i++) {
     const struct tensor value = w->places[i].value, gradient = w->places[i].gradient;
-    if (t->buffer != value.buffer || t->offset - value.offset >= tensor_bytes(&value)) continue;
+    const uint64_t bytes = (uint64_t)value.rows * value.stride * sizeof(float);
+    if (t->buffer != value.buffer || t->offset - value.offset >= bytes) continue;
     t->offset += gradient.offset - value.offset;
     t->buffer = gradient.buffer;
     return true;

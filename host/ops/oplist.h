@@ -68,7 +68,7 @@ void oplist_scope_end(struct oplist *l);
 // to f16 anyway.
 struct tensor oplist_value(struct oplist *l, uint32_t rows, uint32_t cols) INSIDE(oplist_value);
 // The value t is stored at `at`. Inputs whose memory t takes over are stored there too.
-void oplist_bind(struct oplist *l, struct tensor t, struct tensor at);
+void oplist_bind(struct oplist *l, struct tensor t, struct tensor at) INSIDE(oplist_bind);
 
 // Each function records an operation. The tensors are those of the operation's struct, in its order.
 void op_embed(struct oplist *l, struct tensor x, struct tensor table, struct tensor tokens) INSIDE(op_embed);

@@ -25,7 +25,7 @@ static inline uint64_t weight_stride(enum dtype dtype, uint64_t cols) {
   return round_up(cols, formats[dtype].elements > 8 ? formats[dtype].elements : 8);
 }
 // Bytes from the first element to the last; 0 if the tensor is absent or empty.
-uint64_t tensor_bytes(const struct tensor *t) INSIDE(tensor_bytes);
+uint64_t tensor_bytes(const struct tensor *t);
 // Rows first ... first + rows - 1; the byte offset must stay a multiple of TENSOR_ALIGN.
 struct tensor tensor_rows(struct tensor t, uint32_t first, uint32_t rows);
 // Columns first ... first + cols - 1 of every row; their byte offset must be a multiple of TENSOR_ALIGN (x of a glu:
