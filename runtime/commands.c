@@ -41,6 +41,8 @@ struct commands {
   struct submission submission[SUBMISSIONS];
   uint32_t now;                // the submission that is recorded or replayed
   uint64_t pending_operations; // recorded in this submission
+  uint32_t pace;               // of a stream that nothing cancels: times as many operations in a submission
+  uint64_t flushed_ns;         // of such a stream: when it went on after its last submission; 0: not yet
   uint64_t pending_dispatches;
   struct ranges ranges; // since the last barrier
   VkPipeline bound;
@@ -129,6 +131,7 @@ deltaic_status commands_create(struct device *device, struct commands **out) {
   struct commands *c = calloc(1, sizeof *c);
   if (!c) return fail_memory("a command recorder", sizeof *c);
   c->device = device;
+  c->pace = 1;
   VkResult result = VK_SUCCESS;
   for (int i = 0; i < SUBMISSIONS && !result; i++) result = submission_create(device, &c->submission[i]);
   if (result) {
@@ -268,13 +271,26 @@ void commands_begin(struct commands *c, enum commands_mode mode, const atomic_bo
   c->cancel = cancel;
   c->recording = NOTHING;
   c->now = 0;
-  c->replay_ns = 0;
+  c->replay_ns = c->flushed_ns = 0;
   c->profile = c->profile_next;
   c->busy = c->busy_next && !c->profile;
   c->skip_barrier = c->skip_next;
   c->barriers = c->skip_next = 0;
   commands_fail(c, device_check(c->device));
   if (!failed(c)) submission_begin(c);
+}
+
+// The time between two submissions is what one takes, since one waits for the one before. Many short ones leave gaps.
+static void adjust_pace(struct commands *c) {
+  enum { MOST = 8, SHORT_NS = 2000000, LONG_NS = 8000000 };
+  const uint64_t now = platform_clock_ns(), took = now - c->flushed_ns;
+  if (c->flushed_ns && took < SHORT_NS && c->pace < MOST) c->pace *= 2;
+  if (c->flushed_ns && took > LONG_NS && c->pace > 1) c->pace /= 2;
+  c->flushed_ns = now;
+}
+
+static uint64_t submission_operations(const struct commands *c) {
+  return c->device->plan.submit_operations * (c->cancel ? 1 : c->pace);
 }
 
 // Streaming: sends what is recorded and goes on in the other submission.
@@ -284,6 +300,7 @@ static void flush(struct commands *c) {
   if (failed(c)) return;
   c->now = (c->now + 1) % SUBMISSIONS;
   commands_fail(c, submission_wait(c, &c->submission[c->now]));
+  if (!c->cancel) adjust_pace(c);
   if (!failed(c)) submission_begin(c);
 }
 
@@ -351,7 +368,7 @@ void commands_dispatch(struct commands *c, const struct kernel *kernel, const st
   c->counters.dispatches++;
   c->pending_dispatches++;
   c->pending_operations += operations;
-  if (c->mode == COMMANDS_STREAM && c->pending_operations >= c->device->plan.submit_operations) flush(c);
+  if (c->mode == COMMANDS_STREAM && c->pending_operations >= submission_operations(c)) flush(c);
 }
 
 // ---------------------------------------------------------------- submitting

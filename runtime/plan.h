@@ -92,7 +92,7 @@ struct plan {
   uint64_t binding_bytes;     // most bytes of one descriptor
   uint64_t block_bytes;       // most bytes of one buffer
   uint32_t offset_alignment;  // of a descriptor, in bytes; at most 256
-  uint64_t submit_operations; // work per submission; limits the delay of a cancel and the time that watchdogs see
+  uint64_t submit_operations; // least work per submission; limits the delay of a cancel
   uint32_t silent_seconds;    // a device that does not respond for this time counts as lost
   int memory_device;          // memory type for weights, state, scratch
   int memory_unmapped;        // device local but not host visible, used when memory_device is full; memory_device if

@@ -10,7 +10,7 @@
 #define KEYS_BACK_BINDINGS 4
 #define KEYS_BACK_SPEC_LANES 0
 #define KEYS_BACK_SPECS 1
-#define KEYS_BACK_ROWS 16 // of a workgroup
+#define KEYS_BACK_ROWS 16 // of a workgroup, whose subgroups share them
 struct keys_back_args {
   uint T;
   uint cols;

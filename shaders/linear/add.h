@@ -7,7 +7,8 @@
 #define ADD_Z 2 // (T, N) in, f32
 #define ADD_BINDINGS 3
 #define ADD_SPEC_LANES 0
-#define ADD_SPECS 1
+#define ADD_SPEC_ALIGNED 1 // 1: N and the strides count fours
+#define ADD_SPECS 2
 struct add_args {
   uint cols; // N
   uint y_stride;

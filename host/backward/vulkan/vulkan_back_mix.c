@@ -101,7 +101,7 @@ void vulkan_back_conv(struct walk *w, const struct conv *op) {
 
 static void keys_back(struct walk *w, const struct delta_inputs *op) {
   const struct tensor x = op->x, y = op->y, dy = walk_gradient(w, op->y), dx = walk_gradient(w, op->x);
-  const uint32_t lanes = back_row_lanes(w, op->a.Dk);
+  const uint32_t lanes = vulkan_plan(w->c)->lanes;
   const struct keys_back_args args = {.T = x.rows,
                                       .cols = x.cols,
                                       .heads = op->a.heads,
@@ -118,7 +118,8 @@ static void keys_back(struct walk *w, const struct delta_inputs *op) {
                                                        [KEYS_BACK_DY] = vulkan_bind(dy, x),
                                                        [KEYS_BACK_DX] = back_bind(dx, args.add)};
   back_dispatch(w, BACKWARD_keys_back, &lanes, bindings, &args,
-                (struct grid){divide_up(x.rows, KEYS_BACK_ROWS), op->a.heads + 1, 1}, 8ull * x.rows * x.cols);
+                (struct grid){divide_up(x.rows, KEYS_BACK_ROWS), divide_up(x.cols, op->a.Dk), 1},
+                8ull * x.rows * x.cols);
 }
 
 // ---------------------------------------------------------------- gates

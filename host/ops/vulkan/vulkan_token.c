@@ -50,9 +50,14 @@ void vulkan_add(struct recorder *c, const struct add *a) {
   const uint32_t lanes = vulkan_plan(c)->block_lanes;
   const struct binding bindings[ADD_BINDINGS] = {
       [ADD_Y] = vulkan_bind(a->y, a->y), [ADD_X] = vulkan_bind(a->x, a->y), [ADD_Z] = vulkan_bind(a->z, a->y)};
-  const struct add_args args = {
-      .cols = a->y.cols, .y_stride = a->y.stride, .x_stride = a->x.stride, .z_stride = a->z.stride};
-  vulkan_dispatch(c, KERNEL_add, &lanes, bindings, &args, (struct grid){divide_up(a->y.cols, lanes), a->y.rows, 1},
+  const bool aligned = a->y.cols % 4 == 0 && a->y.stride % 4 == 0 && a->x.stride % 4 == 0 && a->z.stride % 4 == 0;
+  const uint32_t each = aligned ? 4 : 1;
+  const uint32_t spec[ADD_SPECS] = {[ADD_SPEC_LANES] = lanes, [ADD_SPEC_ALIGNED] = aligned};
+  const struct add_args args = {.cols = a->y.cols / each,
+                                .y_stride = a->y.stride / each,
+                                .x_stride = a->x.stride / each,
+                                .z_stride = a->z.stride / each};
+  vulkan_dispatch(c, KERNEL_add, spec, bindings, &args, (struct grid){divide_up(args.cols, lanes), a->y.rows, 1},
                   (uint64_t)a->y.rows * a->y.cols);
 }
 
