@@ -15,7 +15,8 @@
 // operands: their order goes down BAND tiles of N, then along T. Any T, N, K.
 // SPLIT: if tiles are too few, or the last ones would leave processors idle, several workgroups split the K of one
 // tile. The last to finish, by a ticket, adds up all partial sums, always in the same order, and completes the tile.
-// OUTER: y (T, N) = x (K, T)^T w (K, N) (+ y), both f16: tiles in shared memory have rows of K too.
+// TURN_X: x is (K, T); TURN_W: w is (K, N). Those are f16, with whole groups of 8 in a row. Their tiles in shared memory
+// have rows of K too.
 // EXPERTS: each row of y has an expert, w (experts * N, K) or (experts * 2 N, K); a tile's rows are of one expert,
 // gathered and scattered. Without bias, add and SPLIT.
 #include "matmul_matrix.h"
@@ -62,17 +63,22 @@ layout(set = 0, binding = MATMUL_MATRIX_TICKETS) coherent buffer tickets_block {
 
 const uint LANES = gl_WorkGroupSize.x;
 const uint BAND = 8;
-#ifdef OUTER // x_tile (TILE_K, TILE_T), w_tile (TILE_K, TILE_N)
-const uint X_ROWS = TILE_K, W_ROWS = TILE_K, X8 = TILE_T / 8, W8 = TILE_N / 8;
+#ifdef TURN_X // x_tile (TILE_K, TILE_T)
+const uint X_ROWS = TILE_K, X8 = TILE_T / 8;
 #define A_LAYOUT gl_CooperativeMatrixLayoutColumnMajor
-#define B_LAYOUT gl_CooperativeMatrixLayoutRowMajor
 #define A_AT(t, k) ((k) * X_PITCH + (t) / 8)
-#define B_AT(n, k) ((k) * W_PITCH + (n) / 8)
-#else // x_tile (TILE_T, TILE_K), w_tile (TILE_N, TILE_K)
-const uint X_ROWS = TILE_T, W_ROWS = TILE_N, X8 = TILE_K / 8, W8 = TILE_K / 8;
+#else // (TILE_T, TILE_K)
+const uint X_ROWS = TILE_T, X8 = TILE_K / 8;
 #define A_LAYOUT gl_CooperativeMatrixLayoutRowMajor
-#define B_LAYOUT gl_CooperativeMatrixLayoutColumnMajor
 #define A_AT(t, k) ((t) * X_PITCH + (k) / 8)
+#endif
+#ifdef TURN_W // w_tile (TILE_K, TILE_N)
+const uint W_ROWS = TILE_K, W8 = TILE_N / 8;
+#define B_LAYOUT gl_CooperativeMatrixLayoutRowMajor
+#define B_AT(n, k) ((k) * W_PITCH + (n) / 8)
+#else // (TILE_N, TILE_K)
+const uint W_ROWS = TILE_N, W8 = TILE_K / 8;
+#define B_LAYOUT gl_CooperativeMatrixLayoutColumnMajor
 #define B_AT(n, k) ((n) * W_PITCH + (k) / 8)
 #endif
 // A row of a tile has X8 or W8 groups of 8 elements. PITCH: uvec4 of a row, with padding against bank conflicts.
@@ -139,26 +145,18 @@ uint x_from[LOADS_X]; // where the rows begin that an invocation loads
 #define X_FROM(l, t) (min(t, args.T - 1) * args.x_stride)
 #endif
 
-#ifdef OUTER
-// Columns past the last repeat it: their results are not stored.
-uint outer_at(uint k, uint column, uint stride) { return (min(k, args.K - 1) * stride + min(column, stride - 8)) / 8; }
+// A group of 8 in row k of a matrix whose rows are those of K. Columns past the last repeat it: their results are not
+// stored.
+uint turned_at(uint k, uint column, uint stride) { return (min(k, args.K - 1) * stride + min(column, stride - 8)) / 8; }
 
-void fetch(uint t0, uint n0, uint k0) {
-  [[unroll]] for (uint l = 0; l < LOADS_X; l++) {
-    uint i = gl_LocalInvocationID.x + l * LANES, k = k0 + i / X8;
-    rx[l] = x8[outer_at(k, t0 + i % X8 * 8, args.x_stride)];
-    if (ALIGNED != 2 && k >= args.K) rx[l] = INPUTS_ZERO;
-  }
-  [[unroll]] for (uint l = 0; l < LOADS_W; l++) {
-    uint i = gl_LocalInvocationID.x + l * LANES, k = k0 + i / W8;
-    rw[l] = packed8(outer_at(k, n0 + i % W8 * 8, args.w_stride));
-    if (ALIGNED != 2 && k >= args.K) rw[l] = STAGED_ZERO;
-  }
-}
-#else
 // Rows past the last repeat it: their results are not stored.
 void fetch(uint t0, uint n0, uint k0) {
   [[unroll]] for (uint l = 0; l < LOADS_X; l++) {
+#ifdef TURN_X
+    uint i = gl_LocalInvocationID.x + l * LANES, k = k0 + i / X8;
+    rx[l] = x8[turned_at(k, t0 + i % X8 * 8, args.x_stride)];
+    if (ALIGNED != 2 && k >= args.K) rx[l] = INPUTS_ZERO;
+#else
     uint i = gl_LocalInvocationID.x + l * LANES, k = k0 + i % X8 * 8;
     uint at = X_FROM(l, t0 + i / X8) + k;
     if (ALIGNED == 2)
@@ -167,8 +165,14 @@ void fetch(uint t0, uint n0, uint k0) {
       rx[l] = inputs(at, args.K - k);
     else
       rx[l] = INPUTS_ZERO;
+#endif
   }
   [[unroll]] for (uint l = 0; l < LOADS_W; l++) {
+#ifdef TURN_W
+    uint i = gl_LocalInvocationID.x + l * LANES, k = k0 + i / W8;
+    rw[l] = packed8(turned_at(k, n0 + i % W8 * 8, args.w_stride));
+    if (ALIGNED != 2 && k >= args.K) rw[l] = STAGED_ZERO;
+#else
     uint i = gl_LocalInvocationID.x + l * LANES, k = k0 + i % KW * 8 * STAGED_EIGHTS;
     if (TILE_N * KW % LANES != 0 && i >= TILE_N * KW) continue;
     uint row = min(n0 + i / KW % WIDE, args.N - 1) + i / KW / WIDE * args.N;
@@ -177,9 +181,9 @@ void fetch(uint t0, uint n0, uint k0) {
       rw[l] = STAGED_AT((EXPERT_GROUPS(args.N * HALVES) + at / 8) / STAGED_EIGHTS);
     else
       rw[l] = STAGED_ZERO;
+#endif
   }
 }
-#endif
 
 void stage() {
   [[unroll]] for (uint l = 0; l < LOADS_X; l++) {

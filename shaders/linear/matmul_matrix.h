@@ -1,11 +1,11 @@
-// matmul_matrix.h: contract of matmul_matrix.comp. Variants: with EXPERTS they are matmul_matrix_experts...; OUTER is a
-// kernel of the backward pass.
+// matmul_matrix.h: contract of matmul_matrix.comp. Variants: with EXPERTS they are matmul_matrix_experts...; those
+// with TURN_X or TURN_W are kernels of the backward pass.
 #ifndef MATMUL_MATRIX_H
 #define MATMUL_MATRIX_H
 #include "experts_tile.h"
 #define MATMUL_MATRIX_Y 0       // (T, N) out, f32 (inout when args.add), or f16 when GATED
-#define MATMUL_MATRIX_X 1       // (T, K) in, f32, or f16 with X_F16; (K, T) when OUTER
-#define MATMUL_MATRIX_WEIGHTS 2 // (N, K) in, any format but f32; (2 N, K) when GATED; (K, N) when OUTER
+#define MATMUL_MATRIX_X 1       // (T, K) in, f32, or f16 with X_F16; (K, T) with TURN_X
+#define MATMUL_MATRIX_WEIGHTS 2 // (N, K) in, any format but f32; (2 N, K) when GATED; (K, N) with TURN_W
 #define MATMUL_MATRIX_BIAS 3    // (1, N) in, f32; read when args.has_bias
 #define MATMUL_MATRIX_PARTS 4   // inout, f32 as vec4: partial sums of split tiles; with SPLIT
 #define MATMUL_MATRIX_TICKETS 5 // inout, per split tile: how many workgroups have written theirs; 0 before and after
@@ -23,7 +23,7 @@
 #define MATMUL_MATRIX_SPEC_N 7
 #define MATMUL_MATRIX_SPEC_K 8
 #define MATMUL_MATRIX_SPEC_ALIGNED 9     // 1: x_stride and K are multiples of 8; 2: K is also a multiple of TILE_K.
-                                         // With OUTER strides are multiples of 8 always, and 2: K is one of TILE_K
+                                         // With TURN_X or TURN_W strides are, K need not be
 #define MATMUL_MATRIX_SPEC_ACTIVATION 10 // of the gate
 #define MATMUL_MATRIX_SPEC_SPLIT 11      // 1: some tiles are split: several workgroups share their K
 #define MATMUL_MATRIX_SPEC_FORMAT 12     // weights.glsl

@@ -77,8 +77,8 @@ static void kernels_take_the_shared_memory_that_the_plan_says(void **state) {
   assert_true(planned > 0);
 }
 
-// dW = dY^T X from rows of tokens: the shared memory that the plan says, and room for a matrix of each subgroup.
-static void outer_products_fit_their_device(void **state) {
+// dX = dY W and dW = dY^T X: the shared memory that the plan says.
+static void turned_products_fit_their_device(void **state) {
   struct device_caps least = caps_h200;
   least.shared_bytes = 16384, least.max_invocations = least.max_workgroup[0] = 128;
   const struct device_caps *const devices[] = {&caps_h200, &caps_geforce_bar, &caps_rdna3_radv, &least};
@@ -90,18 +90,18 @@ static void outer_products_fit_their_device(void **state) {
         struct plan_matmul m;
         plan_make(devices[i], &p);
         plan_products_make(devices[i], &p, &products);
-        assert_true(plan_matmul_outer(&products, T, N, 16384, true, &m));
+        assert_true(plan_matmul_matrix(&products, T, N, 16384, true, &m));
         const uint32_t spec[MATMUL_MATRIX_SPECS] = {
             [MATMUL_MATRIX_SPEC_LANES] = m.lanes,       [MATMUL_MATRIX_SPEC_TILE_T] = m.tile_t,
             [MATMUL_MATRIX_SPEC_TILE_N] = m.tile_n,     [MATMUL_MATRIX_SPEC_TILE_K] = m.tile_k,
             [MATMUL_MATRIX_SPEC_ACROSS_T] = m.across_t, [MATMUL_MATRIX_SPEC_ACROSS_N] = m.across_n,
             [MATMUL_MATRIX_SPEC_M] = p.matrix_m,        [MATMUL_MATRIX_SPEC_N] = p.matrix_n,
             [MATMUL_MATRIX_SPEC_K] = p.matrix_k};
-        if (backward_kernels[BACKWARD_matmul_matrix_outer].units > 1)
-          assert_int_equal(shared_of(BACKWARD_matmul_matrix_outer, spec), plan_matmul_outer_shared_bytes(&m));
-        assert_in_range(plan_matmul_outer_shared_bytes(&m), 1, devices[i]->shared_bytes);
-        assert_true(m.across_t * m.across_n * p.matrix_m * p.matrix_n * sizeof(float) <=
-                    2ull * m.tile_k * (m.tile_n + 8));
+        for (int x = 0; x < 2; x++) {
+          const enum backward_kernel id = x ? BACKWARD_matmul_matrix_outer : BACKWARD_matmul_matrix_times;
+          if (backward_kernels[id].units > 1) assert_int_equal(shared_of(id, spec), plan_matmul_turned_bytes(&m, x));
+          assert_true(plan_matmul_turns(&products, &m, x));
+        }
       }
   (void)state;
 }
@@ -109,7 +109,7 @@ static void outer_products_fit_their_device(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(kernels_take_the_shared_memory_that_the_plan_says),
-      cmocka_unit_test(outer_products_fit_their_device),
+      cmocka_unit_test(turned_products_fit_their_device),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -101,13 +101,24 @@ void back_product(struct walk *w, struct tensor y, struct tensor x, struct tenso
   if (!w->status) vulkan_linear(w->c, y, &in, &(struct linear){y, x, m, none}, adds);
 }
 
-bool vulkan_back_outer(struct walk *w, struct tensor y, struct tensor a, struct tensor b) {
+// y = or += x m or, if turn_x, x^T m.
+static bool turned_product(struct walk *w, struct tensor y, struct tensor x, struct tensor m, bool turn_x, bool adds) {
   // What vulkan_linear() would read as its weights; few rows are computed by kernels that read f32.
   const struct tensor weights = {
-      .dtype = DTYPE_F16, .rows = b.cols, .cols = b.rows, .stride = (uint32_t)round_up(b.rows, 8)};
-  if (w->status || vulkan_input_dtype(w->c, weights, a.cols) != DTYPE_F16) return false;
-  const struct tensor x = back_rounded(w, a), m = back_rounded(w, b);
-  const struct matrix_product p = {
-      .y = y, .x = x, .w = m, .outer = &backward_kernels[BACKWARD_matmul_matrix_outer], .add = true};
-  return w->status || vulkan_matmul_outer(w->c, &p);
+      .dtype = DTYPE_F16, .rows = m.cols, .cols = m.rows, .stride = (uint32_t)round_up(m.rows, 8)};
+  if (w->status || vulkan_input_dtype(w->c, weights, y.rows) != DTYPE_F16) return false;
+  struct matrix_product p = {.y = y, .turn_x = turn_x, .add = adds};
+  p.turned = &backward_kernels[turn_x ? BACKWARD_matmul_matrix_outer : BACKWARD_matmul_matrix_times];
+  if (turn_x) p.x = back_rounded(w, x);
+  p.w = back_rounded(w, m);
+  if (!turn_x) p.x = back_rounded(w, x); // last, so that dW finds it
+  return w->status || vulkan_matmul_turned(w->c, &p);
+}
+
+bool back_turned_times(struct walk *w, struct tensor y, struct tensor x, struct tensor m, bool adds) {
+  return turned_product(w, y, x, m, false, adds);
+}
+
+bool back_turned_outer(struct walk *w, struct tensor y, struct tensor a, struct tensor b) {
+  return turned_product(w, y, a, b, true, true);
 }

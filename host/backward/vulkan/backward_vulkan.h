@@ -21,8 +21,10 @@ struct tensor back_transposed(struct walk *w, struct tensor from, bool half);
 struct tensor back_rounded(struct walk *w, struct tensor from);
 // y = x m^T, or y += it if adds. Products of many rows with m in f16 round x.
 void back_product(struct walk *w, struct tensor y, struct tensor x, struct tensor m, bool adds);
-// y (N, K) += a (T, N)^T b (T, K), on cooperative matrices from f16. False: not done.
-bool vulkan_back_outer(struct walk *w, struct tensor y, struct tensor a, struct tensor b);
+// On cooperative matrices, from f16: y (T, K) = or, if adds, += x (T, N) m (N, K); y (N, K) += a (T, N)^T b (T, K).
+// False: not done.
+bool back_turned_times(struct walk *w, struct tensor y, struct tensor x, struct tensor m, bool adds);
+bool back_turned_outer(struct walk *w, struct tensor y, struct tensor a, struct tensor b);
 // Workgroups for elements in lanes along x and, folded into what every device allows, rows along y.
 struct grid back_grid(uint32_t cols, uint32_t lanes, uint32_t rows, uint32_t z);
 // Lanes of a workgroup that reduces a row of n elements.

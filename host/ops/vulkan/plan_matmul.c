@@ -304,16 +304,16 @@ bool plan_matmul_matrix(const struct plan_products *plan, uint32_t T, uint32_t N
   return out->lanes != 0;
 }
 
-uint64_t plan_matmul_outer_shared_bytes(const struct plan_matmul *m) {
-  return 2ull * m->tile_k * (m->tile_t + 8 + m->tile_n + 8);
+uint64_t plan_matmul_turned_bytes(const struct plan_matmul *m, bool turn_x) {
+  const uint64_t x = turn_x ? m->tile_k * (m->tile_t + 8) : m->tile_t * (m->tile_k + 8);
+  return 2 * (x + m->tile_k * (m->tile_n + 8));
 }
 
-bool plan_matmul_outer(const struct plan_products *plan, uint32_t T, uint32_t N, uint32_t K, bool split,
-                       struct plan_matmul *out) {
-  if (!plan_matmul_matrix(plan, T, N, K, split, out)) return false;
-  const uint64_t staged = 4ull * out->across_t * out->across_n * plan->device->matrix_m * plan->device->matrix_n;
-  return plan_matmul_outer_shared_bytes(out) <= plan->device->shared_bytes &&
-         staged <= 2ull * out->tile_k * (out->tile_n + 8);
+bool plan_matmul_turns(const struct plan_products *plan, const struct plan_matmul *m, bool turn_x) {
+  // A matrix of each subgroup waits where w was, when y is not stored directly.
+  const uint64_t staged = 4ull * m->across_t * m->across_n * plan->device->matrix_m * plan->device->matrix_n;
+  return plan_matmul_turned_bytes(m, turn_x) <= plan->device->shared_bytes &&
+         staged <= 2ull * m->tile_k * (m->tile_n + 8);
 }
 
 // The shared variables of matmul_narrow.comp with a convolution; test_plan compares this with the module.

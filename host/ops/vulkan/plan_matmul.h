@@ -62,11 +62,9 @@ struct plan_matmul {
 bool plan_matmul_matrix(const struct plan_products *plan, uint32_t T, uint32_t N, uint32_t K, bool split,
                         struct plan_matmul *out);
 uint64_t plan_matmul_matrix_shared_bytes(const struct plan_matmul *m);
-// The same for matmul_matrix.comp with OUTER, whose tiles in shared memory have rows of K. Also false: a tile that is
-// as large as the other kernel's needs more shared memory than the device has.
-bool plan_matmul_outer(const struct plan_products *plan, uint32_t T, uint32_t N, uint32_t K, bool split,
-                       struct plan_matmul *out);
-uint64_t plan_matmul_outer_shared_bytes(const struct plan_matmul *m);
+// Whether matmul_matrix.comp with TURN_W, or also TURN_X, has the shared memory for these tiles, and how much it needs.
+bool plan_matmul_turns(const struct plan_products *plan, const struct plan_matmul *m, bool turn_x);
+uint64_t plan_matmul_turned_bytes(const struct plan_matmul *m, bool turn_x);
 // That buffer holds a ticket for each split tile, which is zero before and after, then partial sums. 0: tiles are never
 // split.
 uint64_t plan_matmul_parts_bytes(const struct plan_products *plan);

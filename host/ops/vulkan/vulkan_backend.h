@@ -175,11 +175,11 @@ bool vulkan_takes_f16(const struct recorder *c, struct tensor w);
 struct conv_step_args vulkan_conv_step(struct binding *bindings, struct tensor x, const struct linear_conv *conv);
 // Fills the bindings where there is none; nothing uses them. y: what the dispatch writes.
 void vulkan_no_conv_step(struct binding *bindings, struct binding y);
-// A product of many rows with w. glu: y is half as wide and f16. outer: a kernel of matmul_matrix.comp with OUTER,
-// which computes y (T, N) = x (K, T)^T w (K, N); NULL: x w^T.
+// A product of many rows with w. glu: y is half as wide and f16.
 struct matrix_product {
   struct tensor y, x, w, bias;
-  const struct shader *outer;
+  const struct shader *turned; // a variant of matmul_matrix.comp: w is (K, N), with turn_x also x (K, T); NULL: neither
+  bool turn_x;
   uint32_t first; // column of y that w's first row computes
   bool add, glu;
   enum activation activation;
@@ -187,7 +187,7 @@ struct matrix_product {
 // to (f16) = from (f32), rounded to the nearest; infinite beyond f16's range; zeros up to its stride.
 void vulkan_round(struct recorder *c, struct tensor to, struct tensor from) INSIDE(vulkan_round);
 bool vulkan_matmul_matrix(struct recorder *c, const struct matrix_product *p); // false: not done
-bool vulkan_matmul_outer(struct recorder *c, const struct matrix_product *p) INSIDE(vulkan_matmul_outer); // the same
+bool vulkan_matmul_turned(struct recorder *c, const struct matrix_product *p) INSIDE(vulkan_matmul_turned); // the same
 
 // vulkan_narrow.c: products of few rows. conv: channels of the product go to conv->conv->y.
 struct narrow_product {

@@ -4,16 +4,18 @@
 #include "vulkan_backend.h"
 
 static uint32_t alignment(const struct matrix_product *p, uint32_t K, uint32_t tile_k) {
-  const bool whole = p->outer || (K % 8 == 0 && p->x.stride % 8 == 0);
+  const bool whole = p->turned || (K % 8 == 0 && p->x.stride % 8 == 0);
   return !whole ? 0 : K % tile_k ? 1 : 2;
 }
 
 static bool matmul_matrix(struct recorder *c, const struct matrix_product *p) {
   const struct plan *plan = vulkan_plan(c);
   const struct tensor x = p->x, parts = vulkan_list(c)->parts;
-  const uint32_t T = p->outer ? x.cols : x.rows, K = p->outer ? x.rows : x.cols, N = p->outer ? p->w.cols : p->w.rows;
+  const uint32_t T = p->turn_x ? x.cols : x.rows, K = p->turn_x ? x.rows : x.cols;
+  const uint32_t N = p->turned ? p->w.cols : p->w.rows;
   struct plan_matmul m;
-  if (!(p->outer ? plan_matmul_outer : plan_matmul_matrix)(vulkan_products(c), T, N, K, parts.buffer, &m) ||
+  if (!plan_matmul_matrix(vulkan_products(c), T, N, K, parts.buffer, &m) ||
+      (p->turned && !plan_matmul_turns(vulkan_products(c), &m, p->turn_x)) ||
       (p->glu && m.tile_n / m.across_n / plan->matrix_n % 2))
     return false;
   const uint32_t tickets = (uint32_t)(plan_matmul_tickets_bytes(vulkan_products(c)) / sizeof(float));
@@ -37,7 +39,7 @@ static bool matmul_matrix(struct recorder *c, const struct matrix_product *p) {
     arrived = tensor_cols(parts, 0, tickets);
     sums = tensor_cols(parts, tickets, parts.cols - tickets);
   }
-  const struct binding in = p->outer ? vulkan_bind_weights(x) : vulkan_bind(x, x); // groups of 8, or elements
+  const struct binding in = p->turned ? vulkan_bind_weights(x) : vulkan_bind(x, x); // groups of 8, or elements
   struct binding bindings[MATMUL_MATRIX_BINDINGS] = {
       [MATMUL_MATRIX_Y] = vulkan_bind_output(p->y, p->add), [MATMUL_MATRIX_X] = in,
       [MATMUL_MATRIX_WEIGHTS] = vulkan_bind_weights(p->w),  [MATMUL_MATRIX_BIAS] = vulkan_bind(p->bias, x),
@@ -60,7 +62,7 @@ static bool matmul_matrix(struct recorder *c, const struct matrix_product *p) {
   const enum kernel_family family = p->glu                 ? FAMILY_matmul_matrix_gated
                                     : x.dtype == DTYPE_F16 ? FAMILY_matmul_matrix_x16
                                                            : FAMILY_matmul_matrix_x32;
-  const struct dispatched d = {p->outer ? p->outer : &kernels[kernel_variant(family, p->w.dtype)], spec,
+  const struct dispatched d = {p->turned ? p->turned : &kernels[kernel_variant(family, p->w.dtype)], spec,
                                MATMUL_MATRIX_SPECS, bindings, &args};
   vulkan_dispatch_shader(c, &d, (struct grid){m.groups, 1, 1}, 2ull * T * N * K);
   return true;
@@ -71,9 +73,9 @@ bool vulkan_matmul_matrix(struct recorder *c, const struct matrix_product *p) {
   return vulkan_matmul_narrow(c, &(struct narrow_product){.p = *p}) || matmul_matrix(c, p);
 }
 
-bool vulkan_matmul_outer(struct recorder *c, const struct matrix_product *p) {
+bool vulkan_matmul_turned(struct recorder *c, const struct matrix_product *p) {
   assert(p->x.dtype == DTYPE_F16 && p->w.dtype == DTYPE_F16 && p->x.stride % 8 == 0 && p->w.stride % 8 == 0);
-  assert(p->x.rows == p->w.rows && p->y.rows == p->x.cols && p->y.cols == p->w.cols);
+  assert((p->turn_x ? p->x.rows : p->x.cols) == p->w.rows && p->y.cols == p->w.cols);
   return vulkan_has_matrices(c) && matmul_matrix(c, p);
 }
 
