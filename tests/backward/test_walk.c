@@ -39,6 +39,7 @@ static const struct graph {
     {"one value twice", 2, {MAP(0), SUM(1, 1)}},
     {"a term that is read twice", 3, {MAP(0), SUM(0, 1), SUM(2, 1)}},
     {"a term that is made of the other", 3, {MAP(0), MAP(1), SUM(1, 2)}},
+    {"a term that a map reads too", 5, {MAP(0), MAP(0), MAP(2), SUM(1, 2), SUM(3, 4)}},
     {"the sum is of x itself", 2, {SUM(0, 0), MAP(1)}},
     {"three sums in a row", 5, {MAP(0), MAP(0), SUM(1, 2), SUM(0, 3), SUM(4, 3)}},
     {"all columns of a value", 6, {MAP_WIDE(0), MAP_OF(1, 0), MAP_OF(1, D), MAP_OF(1, 2 * D), SUM(2, 3), SUM(5, 4)}},
