@@ -25,11 +25,12 @@ static void add_to(struct walk *w, struct tensor term, struct tensor dy, bool fr
 
 // The gradients of both terms are the sum's, which nothing reads any more. So the memory becomes that of one of them,
 // and of both if the other's is read before anything is added to the first: that of a term of its own.
-static void add(struct walk *w, uint32_t i, const struct add *op) {
-  const struct add *of = &w->list->ops[i].add;
+static void add(struct walk *w, const struct add *op) {
+  const struct add *of = &w->list->ops[w->at].add;
   const struct tensor dy = walk_gradient(w, op->y);
   const bool fresh_x = walk_is_fresh(w, 1), fresh_z = walk_is_fresh(w, 2);
-  const bool both = oplist_is_own_term(w->list, i, of->z, of->x) || oplist_is_own_term(w->list, i, of->x, of->z);
+  const bool both =
+      oplist_is_own_term(w->list, w->at, of->z, of->x) || oplist_is_own_term(w->list, w->at, of->x, of->z);
   add_to(w, op->x, dy, fresh_x, true);
   add_to(w, op->z, dy, fresh_z, !fresh_x || both);
 }
@@ -66,13 +67,13 @@ static void begin_gradients(struct walk *w, uint32_t i) {
   }
 }
 
-static void backward(struct walk *w, uint32_t i, const struct op *op) {
+static void backward(struct walk *w, const struct op *op) {
   const struct walk_functions *f = w->functions;
   switch (op->kind) {
   case OP_EMBED: f->embed(w, &op->embed); break;
   case OP_NORM: f->norm(w, &op->norm); break;
   case OP_LINEAR: linear(w, &op->linear); break;
-  case OP_ADD: add(w, i, &op->add); break;
+  case OP_ADD: add(w, &op->add); break;
   case OP_CONV: f->conv(w, &op->conv); break;
   case OP_GLU: f->glu(w, &op->glu); break;
   case OP_DELTA_INPUTS: f->delta_inputs(w, &op->delta_inputs); break;
@@ -92,8 +93,9 @@ deltaic_status walk_back(struct walk *w) {
   for (size_t i = w->list->count; i-- > 0 && !w->status;) {
     const struct op op = oplist_op(w->list, (uint32_t)i);
     walk_begin(w);
-    begin_gradients(w, (uint32_t)i);
-    if (!w->status) backward(w, (uint32_t)i, &op);
+    w->at = (uint32_t)i;
+    begin_gradients(w, w->at);
+    if (!w->status) backward(w, &op);
   }
   return w->status;
 }

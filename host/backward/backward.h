@@ -2,9 +2,10 @@
 // The list keeps all of its values (oplist.keep); a walk goes over it from its last operation to its first. Each
 // operation adds to the gradients of its inputs what those of its outputs imply.
 //
-// dx is the gradient with respect to x, has x's shape, and all gradients are f32. Those of weights are added to. That
-// of a value gets the term of the value's last reader first, which overwrites what is there; whoever begins a walk sets
-// those of values that nothing reads. A gradient that nobody wants is an absent tensor.
+// dx is the gradient with respect to x and has x's shape. Gradients are f32; that of a product's result is f16 where
+// both products that read it would round it. Those of weights are added to. That of a value gets the term of the
+// value's last reader first, which overwrites what is there; whoever begins a walk sets those of values that nothing
+// reads. A gradient that nobody wants is an absent tensor.
 //
 // The walk's recorder decides who computes: the functions in cpu/, which are the specification, or those in vulkan/,
 // which dispatch kernels behind the list in the same recording. The order of every sum depends on sizes alone.
@@ -23,7 +24,7 @@ struct weight_half {
   struct tensor half, from;
 };
 
-// A value whose gradient is elsewhere than at its own place in `gradients`.
+// A value whose gradient is elsewhere than at its own place in `gradients`, or is f16.
 struct walk_place {
   struct tensor value, gradient; // of the same shape
 };
@@ -46,6 +47,7 @@ struct walk {
   const struct weight_half *halves; // of the list
   size_t half_count;
   struct buffer rooms[WALK_ROOMS];  // memory of one operation's backward pass
+  uint32_t at;                      // the operation in hand
   uint32_t used;                    // rooms
   struct tensor unrounded, rounded; // the last tensor that the operation rounded to f16, before and after
   uint32_t fresh;                   // bits of the operation's tensors whose gradient is to be overwritten
@@ -139,6 +141,8 @@ void walk_free(struct walk *w); // the rooms; accepts a zeroed walk
 
 // The value's gradient is in this memory from now on. False: there is no room for one more place.
 bool walk_place(struct walk *w, struct tensor value, struct tensor gradient);
+// The product that makes this value, all of it and without a bias. False: something else makes it.
+bool walk_product(const struct walk *w, struct tensor value, struct linear *out);
 // The gradient of a tensor of an operation; absent if it is not wanted. A rounded weight has that of its f32.
 struct tensor walk_gradient(const struct walk *w, struct tensor t);
 // Whether the operation's functions overwrite the gradient of its tensor k instead of adding to it.

@@ -83,8 +83,9 @@ static bool find_place(const struct walk *w, struct tensor *t) {
     const struct tensor value = w->places[i].value, gradient = w->places[i].gradient;
     const uint64_t bytes = (uint64_t)value.rows * value.stride * sizeof(float);
     if (t->buffer != value.buffer || t->offset - value.offset >= bytes) continue;
-    t->offset += gradient.offset - value.offset;
+    t->offset = gradient.offset + (t->offset - value.offset) / (gradient.dtype == DTYPE_F16 ? 2 : 1);
     t->buffer = gradient.buffer;
+    t->dtype = gradient.dtype;
     return true;
   }
   return false;
@@ -99,6 +100,16 @@ struct tensor walk_gradient(const struct walk *w, struct tensor t) {
   for (size_t i = 0; i < w->half_count; i++)
     if (same_place(w->halves[i].half, t)) return of_weight(w, w->halves[i].from);
   return of_weight(w, t);
+}
+
+bool walk_product(const struct walk *w, struct tensor value, struct linear *out) {
+  for (uint32_t i = 0; i < w->at; i++) {
+    const struct op op = oplist_op(w->list, i);
+    if (!same_place(op.t[0], value)) continue;
+    *out = op.linear;
+    return op.kind == OP_LINEAR && op.t[0].cols == value.cols && !op.linear.bias.buffer;
+  }
+  return false;
 }
 
 struct tensor walk_before(const struct walk *w, struct tensor t) {

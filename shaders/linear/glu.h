@@ -7,7 +7,8 @@
 #define GLU_X 2    // (T, x_from + F) in, f32, or f16 with X16; the last F columns are read
 #define GLU_BINDINGS 3
 #define GLU_SPEC_LANES 0
-#define GLU_SPECS 1
+#define GLU_SPEC_ALIGNED 1 // 1: F, x_from and the strides are multiples of 4
+#define GLU_SPECS 2
 struct glu_args {
   uint T;
   uint F;

@@ -101,12 +101,20 @@ void back_product(struct walk *w, struct tensor y, struct tensor x, struct tenso
   if (!w->status) vulkan_linear(w->c, y, &in, &(struct linear){y, x, m, none}, adds);
 }
 
-// y = or += x m or, if turn_x, x^T m.
-static bool turned_product(struct walk *w, struct tensor y, struct tensor x, struct tensor m, bool turn_x, bool adds) {
-  // What vulkan_linear() would read as its weights; few rows are computed by kernels that read f32.
+// Whether a product of so many rows with a transposed m reads f16. Few rows are computed by kernels that read f32.
+static bool reads_f16(const struct walk *w, struct tensor m, uint32_t rows) {
   const struct tensor weights = {
       .dtype = DTYPE_F16, .rows = m.cols, .cols = m.rows, .stride = (uint32_t)round_up(m.rows, 8)};
-  if (w->status || vulkan_input_dtype(w->c, weights, y.rows) != DTYPE_F16) return false;
+  return vulkan_input_dtype(w->c, weights, rows) == DTYPE_F16;
+}
+
+bool back_rounds(const struct walk *w, const struct linear *p) {
+  return reads_f16(w, p->w, p->y.rows) && reads_f16(w, p->x, p->y.cols);
+}
+
+// y = or += x m or, if turn_x, x^T m.
+static bool turned_product(struct walk *w, struct tensor y, struct tensor x, struct tensor m, bool turn_x, bool adds) {
+  if (w->status || !reads_f16(w, m, y.rows)) return false;
   struct matrix_product p = {.y = y, .turn_x = turn_x, .add = adds};
   p.turned = &backward_kernels[turn_x ? BACKWARD_matmul_matrix_outer : BACKWARD_matmul_matrix_times];
   if (turn_x) p.x = back_rounded(w, x);

@@ -21,6 +21,8 @@ struct tensor back_transposed(struct walk *w, struct tensor from, bool half);
 struct tensor back_rounded(struct walk *w, struct tensor from);
 // y = x m^T, or y += it if adds. Products of many rows with m in f16 round x.
 void back_product(struct walk *w, struct tensor y, struct tensor x, struct tensor m, bool adds);
+// Whether both products of p's backward pass round dy to f16.
+bool back_rounds(const struct walk *w, const struct linear *p);
 // On cooperative matrices, from f16: y (T, K) = or, if adds, += x (T, N) m (N, K); y (N, K) += a (T, N)^T b (T, K).
 // False: not done.
 bool back_turned_times(struct walk *w, struct tensor y, struct tensor x, struct tensor m, bool adds);

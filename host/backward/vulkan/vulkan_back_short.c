@@ -76,15 +76,32 @@ void vulkan_back_norm(struct walk *w, const struct norm *op) {
   back_sum_rows(w, walk_gradient(w, op->weight), parts, parts.rows, x.cols, 0);
 }
 
+// Whether both, whose halves are gate and x, is a product's result whose gradient that product would round to f16.
+static bool is_rounded(struct walk *w, const struct glu *op, struct tensor both) {
+  struct linear p;
+  return walk_is_fresh(w, 1) && op->x.buffer == op->gate.buffer &&
+         op->x.offset == op->gate.offset + op->gate.cols * sizeof(float) && both.stride == both.cols &&
+         both.cols % 8 == 0 && walk_product(w, both, &p) && back_rounds(w, &p);
+}
+
 // x may lie beside gate in one tensor, and is then bound from gate's first column on (vulkan_glu()).
 void vulkan_back_glu(struct walk *w, const struct glu *op) {
   const uint32_t lanes = vulkan_plan(w->c)->block_lanes;
-  const struct tensor dy = walk_gradient(w, op->y), gate = op->gate, dgate = walk_gradient(w, op->gate);
-  struct tensor x = op->x, dx = walk_gradient(w, op->x);
-  const uint32_t from = x.offset % TENSOR_ALIGN ? (uint32_t)((x.offset - gate.offset) / sizeof(float)) : 0;
+  const struct tensor dy = walk_gradient(w, op->y), gate = op->gate;
+  struct tensor both = gate, x = op->x;
+  both.cols *= 2;
+  struct tensor dboth = walk_gradient(w, both);
+  dboth.dtype = DTYPE_F16;
+  const bool half = is_rounded(w, op, both) && walk_place(w, both, dboth);
+  const struct tensor dgate = walk_gradient(w, gate);
+  struct tensor dx = half ? dgate : walk_gradient(w, x);
+  const uint32_t from = half || x.offset % TENSOR_ALIGN ? (uint32_t)((x.offset - gate.offset) / sizeof(float)) : 0;
+  if (!half) dx.offset -= from * sizeof(float);
   x.offset -= from * sizeof(float);
-  dx.offset -= from * sizeof(float);
   x.cols = dx.cols += from;
+  const bool aligned =
+      dy.cols % 4 == 0 && from % 4 == 0 && dy.stride % 4 == 0 && gate.stride % 4 == 0 && x.stride % 4 == 0;
+  const uint32_t spec[GLU_BACK_SPECS] = {[GLU_BACK_SPEC_LANES] = lanes, [GLU_BACK_SPEC_ALIGNED] = aligned};
   const struct glu_back_args args = {.T = dy.rows,
                                      .F = dy.cols,
                                      .activation = op->activation,
@@ -98,8 +115,8 @@ void vulkan_back_glu(struct walk *w, const struct glu *op) {
                                                       [GLU_BACK_DY] = vulkan_bind(dy, dy),
                                                       [GLU_BACK_DGATE] = back_bind(dgate, args.add),
                                                       [GLU_BACK_DX] = back_bind(dx, args.add)};
-  back_dispatch(w, BACKWARD_glu_back, &lanes, bindings, &args, back_grid(dy.cols, lanes, dy.rows, 1),
-                30ull * dy.rows * dy.cols);
+  back_dispatch(w, half ? BACKWARD_glu_back_halves : BACKWARD_glu_back, spec, bindings, &args,
+                back_grid(aligned ? dy.cols / 4 : dy.cols, lanes, dy.rows, 1), 30ull * dy.rows * dy.cols);
 }
 
 void vulkan_back_gated_norm(struct walk *w, const struct gated_norm *op) {

@@ -319,10 +319,13 @@ void vulkan_glu(struct recorder *c, const struct glu *g) {
                                 .gate_stride = gate.stride,
                                 .x_stride = x.stride,
                                 .x_from = from};
-  vulkan_dispatch(c, kernel_variant(x.dtype == DTYPE_F16 ? FAMILY_glu_x16 : FAMILY_glu, y.dtype), &lanes, bindings,
-                  &args,
-                  (struct grid){divide_up(y.cols, lanes), min32(y.rows, MAX_GROUPS), divide_up(y.rows, MAX_GROUPS)},
-                  6ull * y.rows * y.cols);
+  const bool aligned =
+      y.cols % 4 == 0 && from % 4 == 0 && y.stride % 4 == 0 && gate.stride % 4 == 0 && x.stride % 4 == 0;
+  const uint32_t spec[GLU_SPECS] = {[GLU_SPEC_LANES] = lanes, [GLU_SPEC_ALIGNED] = aligned};
+  const struct grid grid = {divide_up(aligned ? y.cols / 4 : y.cols, lanes), min32(y.rows, MAX_GROUPS),
+                            divide_up(y.rows, MAX_GROUPS)};
+  vulkan_dispatch(c, kernel_variant(x.dtype == DTYPE_F16 ? FAMILY_glu_x16 : FAMILY_glu, y.dtype), spec, bindings, &args,
+                  grid, 6ull * y.rows * y.cols);
 }
 
 // ---------------------------------------------------------------- products and the operations around them
