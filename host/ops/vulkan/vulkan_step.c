@@ -113,5 +113,8 @@ void vulkan_delta_step(struct recorder *c, const struct delta_step *s, const str
     step_fours(c, s, &p->f, p->apart, operations);
   else
     step(c, s, &p->p, p->apart, operations);
-  if (p->apart) vulkan_gated_norm(c, s->norm);
+  if (!p->apart) return;
+  struct gated_norm norm = *s->norm;
+  norm.x = norm.y; // the step's output is there
+  vulkan_gated_norm(c, &norm);
 }
