@@ -141,6 +141,8 @@ void walk_free(struct walk *w); // the rooms; accepts a zeroed walk
 
 // The value's gradient is in this memory from now on. False: there is no room for one more place.
 bool walk_place(struct walk *w, struct tensor value, struct tensor gradient);
+// The f32 that a weight in f16 was rounded from; another tensor itself.
+struct tensor walk_unrounded(const struct walk *w, struct tensor weight);
 // The product that makes this value, all of it and without a bias. False: something else makes it.
 bool walk_product(const struct walk *w, struct tensor value, struct linear *out);
 // The gradient of a tensor of an operation; absent if it is not wanted. A rounded weight has that of its f32.

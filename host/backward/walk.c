@@ -67,6 +67,12 @@ static struct tensor of_weight(const struct walk *w, struct tensor t) {
   return none;
 }
 
+struct tensor walk_unrounded(const struct walk *w, struct tensor weight) {
+  for (size_t i = 0; i < w->half_count; i++)
+    if (same_place(w->halves[i].half, weight)) return w->halves[i].from;
+  return weight;
+}
+
 bool walk_place(struct walk *w, struct tensor value, struct tensor gradient) {
   assert(value.rows == gradient.rows && value.cols == gradient.cols && value.stride == gradient.stride);
   uint32_t i = 0;
@@ -97,9 +103,7 @@ struct tensor walk_gradient(const struct walk *w, struct tensor t) {
   if (find_place(w, &t)) return t;
   if (t.buffer == w->values) return moved(t, w->gradients);
   if (t.buffer == w->states) return moved(t, w->state_gradients);
-  for (size_t i = 0; i < w->half_count; i++)
-    if (same_place(w->halves[i].half, t)) return of_weight(w, w->halves[i].from);
-  return of_weight(w, t);
+  return of_weight(w, walk_unrounded(w, t));
 }
 
 bool walk_product(const struct walk *w, struct tensor value, struct linear *out) {

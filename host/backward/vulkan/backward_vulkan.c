@@ -59,21 +59,18 @@ void back_sum_rows(struct walk *w, struct tensor to, struct tensor from, uint64_
 
 // ---------------------------------------------------------------- products
 
-struct tensor back_transposed(struct walk *w, struct tensor from, bool half) {
+struct tensor back_transposed(struct walk *w, struct tensor from) {
   enum { TILE = 32, LANES = 256 };
-  const struct tensor to =
-      half ? walk_half(w, from.cols, from.rows) : walk_tensor(w, from.cols, from.rows, round_up(from.rows, 8));
+  const struct tensor to = walk_tensor(w, from.cols, from.rows, round_up(from.rows, 8));
   if (!to.buffer) return to;
+  assert(from.dtype == DTYPE_F32);
   const uint32_t spec[TRANSPOSE_SPECS] = {[TRANSPOSE_SPEC_TILE] = TILE, [TRANSPOSE_SPEC_LANES] = LANES};
   const struct transpose_args args = {
       .rows = from.rows, .cols = from.cols, .to_stride = to.stride, .from_stride = from.stride};
-  const enum backward_kernel id = !half                     ? BACKWARD_transpose
-                                  : from.dtype == DTYPE_F16 ? BACKWARD_transpose_halves
-                                                            : BACKWARD_transpose_rounded;
-  assert(half || from.dtype == DTYPE_F32);
-  struct binding all = vulkan_bind_weights(to);
-  const struct binding bindings[TRANSPOSE_BINDINGS] = {[TRANSPOSE_TO] = all, [TRANSPOSE_FROM] = vulkan_bind(from, to)};
-  back_dispatch(w, id, spec, bindings, &args, (struct grid){divide_up(from.cols, TILE), divide_up(to.stride, TILE), 1},
+  const struct binding bindings[TRANSPOSE_BINDINGS] = {
+      [TRANSPOSE_TO] = vulkan_bind_weights(to), [TRANSPOSE_FROM] = vulkan_bind(from, to)};
+  back_dispatch(w, BACKWARD_transpose, spec, bindings, &args,
+                (struct grid){divide_up(from.cols, TILE), divide_up(to.stride, TILE), 1},
                 (uint64_t)to.rows * to.stride);
   return to;
 }
@@ -101,26 +98,27 @@ void back_product(struct walk *w, struct tensor y, struct tensor x, struct tenso
   if (!w->status) vulkan_linear(w->c, y, &in, &(struct linear){y, x, m, none}, adds);
 }
 
-// Whether a product of so many rows with a transposed m reads f16. Few rows are computed by kernels that read f32.
-static bool reads_f16(const struct walk *w, struct tensor m, uint32_t rows) {
+// Whether y (T, N) = x m, m (K, N), or, if turn_x, x (K, T)^T m reads f16 along the columns. Few rows do not: other
+// kernels, which read f32, are faster.
+static bool is_turned(const struct walk *w, uint32_t T, struct tensor m, bool turn_x) {
   const struct tensor weights = {
       .dtype = DTYPE_F16, .rows = m.cols, .cols = m.rows, .stride = (uint32_t)round_up(m.rows, 8)};
-  return vulkan_input_dtype(w->c, weights, rows) == DTYPE_F16;
+  return vulkan_input_dtype(w->c, weights, T) == DTYPE_F16 && vulkan_turns(w->c, T, m.cols, m.rows, turn_x);
 }
 
 bool back_rounds(const struct walk *w, const struct linear *p) {
-  return reads_f16(w, p->w, p->y.rows) && reads_f16(w, p->x, p->y.cols);
+  return is_turned(w, p->y.rows, p->w, false) && is_turned(w, p->y.cols, p->x, true);
 }
 
-// y = or += x m or, if turn_x, x^T m.
 static bool turned_product(struct walk *w, struct tensor y, struct tensor x, struct tensor m, bool turn_x, bool adds) {
-  if (w->status || !reads_f16(w, m, y.rows)) return false;
+  if (w->status || !is_turned(w, y.rows, m, turn_x)) return false;
   struct matrix_product p = {.y = y, .turn_x = turn_x, .add = adds};
   p.turned = &backward_kernels[turn_x ? BACKWARD_matmul_matrix_outer : BACKWARD_matmul_matrix_times];
   if (turn_x) p.x = back_rounded(w, x);
   p.w = back_rounded(w, m);
   if (!turn_x) p.x = back_rounded(w, x); // last, so that dW finds it
-  return w->status || vulkan_matmul_turned(w->c, &p);
+  if (!w->status) vulkan_matmul_turned(w->c, &p);
+  return true;
 }
 
 bool back_turned_times(struct walk *w, struct tensor y, struct tensor x, struct tensor m, bool adds) {

@@ -14,8 +14,8 @@ struct binding back_bind(struct tensor d, bool add);
 // to (1, n) += the sum over `rows` rows of `from`, which are `stride` apart, of columns first ... first + n - 1.
 void back_sum_rows(struct walk *w, struct tensor to, struct tensor from, uint64_t rows, uint32_t stride,
                    uint32_t first);
-// A transposed copy with zeros up to its stride, which products read, in f16 if half.
-struct tensor back_transposed(struct walk *w, struct tensor from, bool half);
+// A transposed copy with zeros up to its stride, which products read.
+struct tensor back_transposed(struct walk *w, struct tensor from);
 // The tensor in f16, with zeros up to its stride. Once in an operation's backward pass if its products follow each
 // other.
 struct tensor back_rounded(struct walk *w, struct tensor from);

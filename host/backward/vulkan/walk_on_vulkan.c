@@ -27,15 +27,11 @@ static void linear(struct walk *w, struct tensor y, struct tensor x, struct tens
 }
 
 static void times(struct walk *w, struct tensor y, struct tensor x, struct tensor m, bool adds) {
-  if (back_turned_times(w, y, x, m, adds)) return;
-  back_product(w, y, x, back_transposed(w, m, vulkan_has_matrices(w->c)), adds);
+  if (!back_turned_times(w, y, x, m, adds)) back_product(w, y, x, back_transposed(w, walk_unrounded(w, m)), adds);
 }
 
 static void add_outer(struct walk *w, struct tensor y, struct tensor a, struct tensor b) {
-  if (back_turned_outer(w, y, a, b)) return;
-  const struct tensor bt = back_transposed(w, b, vulkan_has_matrices(w->c));
-  const bool half = !w->status && vulkan_input_dtype(w->c, bt, a.cols) == DTYPE_F16;
-  back_product(w, y, back_transposed(w, a, half), bt, true);
+  if (!back_turned_outer(w, y, a, b)) back_product(w, y, back_transposed(w, a), back_transposed(w, b), true);
 }
 
 const struct walk_functions backward_on_vulkan = {

@@ -187,7 +187,9 @@ struct matrix_product {
 // to (f16) = from (f32), rounded to the nearest; infinite beyond f16's range; zeros up to its stride.
 void vulkan_round(struct recorder *c, struct tensor to, struct tensor from) INSIDE(vulkan_round);
 bool vulkan_matmul_matrix(struct recorder *c, const struct matrix_product *p); // false: not done
-bool vulkan_matmul_turned(struct recorder *c, const struct matrix_product *p) INSIDE(vulkan_matmul_turned); // the same
+// With `turned`, for which vulkan_turns() must hold.
+void vulkan_matmul_turned(struct recorder *c, const struct matrix_product *p) INSIDE(vulkan_matmul_turned);
+bool vulkan_turns(const struct recorder *c, uint32_t T, uint32_t N, uint32_t K, bool turn_x) INSIDE(vulkan_turns);
 
 // vulkan_narrow.c: products of few rows. conv: channels of the product go to conv->conv->y.
 struct narrow_product {

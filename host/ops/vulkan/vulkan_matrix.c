@@ -15,7 +15,6 @@ static bool matmul_matrix(struct recorder *c, const struct matrix_product *p) {
   const uint32_t N = p->turned ? p->w.cols : p->w.rows;
   struct plan_matmul m;
   if (!plan_matmul_matrix(vulkan_products(c), T, N, K, parts.buffer, &m) ||
-      (p->turned && !plan_matmul_turns(vulkan_products(c), &m, p->turn_x)) ||
       (p->glu && m.tile_n / m.across_n / plan->matrix_n % 2))
     return false;
   const uint32_t tickets = (uint32_t)(plan_matmul_tickets_bytes(vulkan_products(c)) / sizeof(float));
@@ -73,10 +72,16 @@ bool vulkan_matmul_matrix(struct recorder *c, const struct matrix_product *p) {
   return vulkan_matmul_narrow(c, &(struct narrow_product){.p = *p}) || matmul_matrix(c, p);
 }
 
-bool vulkan_matmul_turned(struct recorder *c, const struct matrix_product *p) {
+bool vulkan_turns(const struct recorder *c, uint32_t T, uint32_t N, uint32_t K, bool turn_x) {
+  struct plan_matmul m;
+  return vulkan_has_matrices(c) && plan_matmul_matrix(vulkan_products(c), T, N, K, vulkan_list(c)->parts.buffer, &m) &&
+         plan_matmul_turns(vulkan_products(c), &m, turn_x);
+}
+
+void vulkan_matmul_turned(struct recorder *c, const struct matrix_product *p) {
   assert(p->x.dtype == DTYPE_F16 && p->w.dtype == DTYPE_F16 && p->x.stride % 8 == 0 && p->w.stride % 8 == 0);
   assert((p->turn_x ? p->x.rows : p->x.cols) == p->w.rows && p->y.cols == p->w.cols);
-  return vulkan_has_matrices(c) && matmul_matrix(c, p);
+  matmul_matrix(c, p);
 }
 
 // Weights that exceed a binding are rounded in parts.
