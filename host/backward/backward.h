@@ -117,7 +117,7 @@ struct walk_functions {
   void (*squares)(struct walk *w, struct tensor sums, const struct walk_squares *s); // sums (N, 2): each of two parts
   void (*adamw)(struct walk *w, const struct walk_adamw *a);
   void (*blend)(struct walk *w, const struct walk_blend *b);
-  uint32_t overwrites; // kinds of operations, as bits, whose functions below obey `fresh` for inputs that are whole
+  uint32_t overwrites; // kinds of operations, as bits, whose functions below obey `fresh`, of a glu for both inputs
   // The operations, with their tensors in memory.
   void (*embed)(struct walk *w, const struct embed *op);
   void (*norm)(struct walk *w, const struct norm *op);
@@ -139,7 +139,8 @@ const struct walk_functions *walk_functions(const struct backend *b);
 deltaic_status walk_back(struct walk *w);
 void walk_free(struct walk *w); // the rooms; accepts a zeroed walk
 
-// The value's gradient is in this memory from now on. False: there is no room for one more place.
+// The value's gradient is in this memory from now on. False: there is no room for one more place, or the rows do not lie
+// as the value's.
 bool walk_place(struct walk *w, struct tensor value, struct tensor gradient);
 // The f32 that a weight in f16 was rounded from; another tensor itself.
 struct tensor walk_unrounded(const struct walk *w, struct tensor weight);

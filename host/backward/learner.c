@@ -172,10 +172,10 @@ static struct tensor stream(struct learner *l, uint32_t i) {
 
 // Clears the gradients of values that nothing reads, except the result's; an operation that reads a value writes the
 // others'.
-static void clear_gradients(struct learner *l, struct tensor result) {
+static void clear_gradients(struct learner *l, struct tensor result, struct tensor input) {
   for (uint32_t i = 0; i < l->list.value_count; i++) {
     const struct tensor t = oplist_tensor(&l->list, oplist_whole(&l->list, (struct tensor){.value = i + 1}));
-    if (!l->list.values[i].last_read && i + 1 != result.value)
+    if (!l->list.values[i].last_read && i + 1 != result.value && i + 1 != input.value)
       l->walk.functions->clear(&l->walk, walk_gradient(&l->walk, t));
   }
 }
@@ -303,19 +303,17 @@ static deltaic_status forward(struct learner *l, const struct learner_batch *bat
 
 // ---------------------------------------------------------------- gradients
 
-// Walks the list, whose result is y and whose input is x: the stream's gradient goes in and comes out.
+// Walks the list, whose result is y and whose input is x: the stream's gradient goes in and comes out, in the same
+// memory. It may: the last operation that reads x is a sum, whose gradient is there by then, or the only one.
 static deltaic_status pass_back(struct learner *l, struct tensor y, struct tensor x) {
   struct walk *w = &l->walk;
-  const uint32_t L = l->model.spec.L;
-  const struct tensor d = stream(l, L + 1), from = oplist_tensor(&l->list, x), to = oplist_tensor(&l->list, y);
+  const struct tensor d = stream(l, l->model.spec.L + 1), to = oplist_tensor(&l->list, y);
+  if (l->list.count > 1 && l->list.ops[l->list.values[x.value - 1].last_read].kind != OP_ADD)
+    return fail(DELTAIC_INTERNAL, "the last operation that reads a layer's input is no sum");
+  clear_gradients(l, y, x);
+  walk_place(w, oplist_tensor(&l->list, x), d);
   if (to.buffer == &l->streams) walk_place(w, to, d);
-  clear_gradients(l, y);
-  if (x.value != y.value) walk_place(w, from, to.buffer == &l->streams ? stream(l, L + 2) : d);
-  deltaic_status status = walk_back(w);
-  if (status) return status;
-  const struct tensor dx = walk_gradient(w, from);
-  if (dx.offset != d.offset) w->functions->copy(w, d, dx);
-  return w->status;
+  return walk_back(w);
 }
 
 static deltaic_status layer_back(struct learner *l, uint32_t i) {

@@ -58,7 +58,7 @@ deltaic_status learner_batch_take(struct learner *l, const struct learner_batch 
     l->rows = batch->rows;
     l->T = batch->T;
     status = make_states(l);
-    const uint64_t streams = (s->L + 3) * round_up(N * s->D * sizeof(float), TENSOR_ALIGN);
+    const uint64_t streams = (s->L + 2) * round_up(N * s->D * sizeof(float), TENSOR_ALIGN);
     if (!status) status = learner_room(l, &l->streams, streams, "the residual streams");
     if (!status) status = make_shared(l, &l->sequences, 4ull * l->rows, "sequences");
     if (!status) status = make_shared(l, &l->tokens, N, "tokens");

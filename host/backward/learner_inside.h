@@ -36,7 +36,7 @@ struct learner {
   struct arena states;           // of all layers
   struct buffer state_gradients; // at the same places
   void **mixer_states;           // L
-  struct buffer streams;         // (L + 3, rows * T, D): at the entry of every layer, at the end, its gradient, another
+  struct buffer streams;         // (L + 2, rows * T, D): at the entry of every layer, at the end, and its gradient
   struct buffer sequences, tokens, targets, losses; // losses: (N, 2)
   float *host;                                      // a tensor on its way to the host or back
   uint64_t host_bytes;

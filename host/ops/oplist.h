@@ -117,13 +117,10 @@ static inline bool same_value(struct tensor a, struct tensor b) { return a.value
 uint32_t oplist_reader(const struct oplist *l, struct tensor t, uint32_t after);
 // Which tensors of operation i, as bits, read values that nothing reads after it. Of several of one value the first.
 uint32_t oplist_last_reads(const struct oplist *l, uint32_t i) INSIDE(oplist_last_reads);
-// Which tensors of operation i, as bits, are tiles: what reads their value reads columns that do not overlap and together
-// are all of it.
-uint32_t oplist_tiles(const struct oplist *l, uint32_t i) INSIDE(oplist_tiles);
 // Which tensors of operation i, as bits, are tiles: columns of a value whose readers read columns that do not overlap and
 // together are all of it.
 uint32_t oplist_tiles(const struct oplist *l, uint32_t i) INSIDE(oplist_tiles);
-// Whether term t of sum i (OP_ADD) is read by nothing else, and was written after any sum before i; `other`, the sum's
+// Whether term t of sum i (OP_ADD) is read by nothing before the sum, and was written after any sum before i; `other`, the sum's
 // other term, was neither read nor written by the operation that wrote t or by one after it.
 bool oplist_is_own_term(const struct oplist *l, uint32_t i, struct tensor t, struct tensor other)
     INSIDE(oplist_is_own_term);

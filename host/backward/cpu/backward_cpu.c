@@ -15,8 +15,8 @@ struct add_call {
 static void add_row(void *context, uint64_t row, uint32_t worker) {
   const struct add_call *a = context;
   (void)worker;
-  float *restrict to = f32_row(&a->to, row);
-  const float *restrict from = f32_row(&a->from, row);
+  float *to = f32_row(&a->to, row);
+  const float *from = f32_row(&a->from, row); // maybe the same
   for (uint32_t i = 0; i < a->to.cols; i++) to[i] += from[i];
 }
 

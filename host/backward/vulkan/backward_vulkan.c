@@ -102,8 +102,10 @@ void back_product(struct walk *w, struct tensor y, struct tensor x, struct tenso
 // kernels, which read f32, are faster.
 static bool is_turned(const struct walk *w, uint32_t T, struct tensor m, bool turn_x) {
   const struct tensor weights = {
-      .dtype = DTYPE_F16, .rows = m.cols, .cols = m.rows, .stride = (uint32_t)round_up(m.rows, 8)};
-  return vulkan_input_dtype(w->c, weights, T) == DTYPE_F16 && vulkan_turns(w->c, T, m.cols, m.rows, turn_x);
+      .dtype = DTYPE_F16, .rows = m.cols, .cols = m.rows, .stride = (uint32_t)round_up(m.rows, 8), .wide = m.wide};
+  const uint64_t bytes = 2ull * m.rows * round_up(m.cols, 8);
+  return vulkan_input_dtype(w->c, weights, T) == DTYPE_F16 && bytes <= vulkan_plan(w->c)->binding_bytes &&
+         vulkan_turns(w->c, T, m.cols, m.rows, turn_x);
 }
 
 bool back_rounds(const struct walk *w, const struct linear *p) {

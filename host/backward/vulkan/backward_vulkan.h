@@ -16,8 +16,8 @@ void back_sum_rows(struct walk *w, struct tensor to, struct tensor from, uint64_
                    uint32_t first);
 // A transposed copy with zeros up to its stride, which products read.
 struct tensor back_transposed(struct walk *w, struct tensor from);
-// The tensor in f16, with zeros up to its stride. Once in an operation's backward pass if its products follow each
-// other.
+// The tensor in f16, with zeros up to its stride. The last copy is kept until walk_begin(): `from` must not change
+// before.
 struct tensor back_rounded(struct walk *w, struct tensor from);
 // y = x m^T, or y += it if adds. Products of many rows with m in f16 round x.
 void back_product(struct walk *w, struct tensor y, struct tensor x, struct tensor m, bool adds);

@@ -92,15 +92,16 @@ void vulkan_back_glu(struct walk *w, const struct glu *op) {
   both.cols *= 2;
   struct tensor dboth = walk_gradient(w, both);
   dboth.dtype = DTYPE_F16;
-  const bool half = is_rounded(w, op, both) && walk_place(w, both, dboth);
+  const uint32_t beside = (uint32_t)((x.offset - gate.offset) / sizeof(float));
+  const bool aligned =
+      dy.cols % 4 == 0 && beside % 4 == 0 && dy.stride % 4 == 0 && gate.stride % 4 == 0 && x.stride % 4 == 0;
+  const bool half = aligned && is_rounded(w, op, both) && walk_place(w, both, dboth);
   const struct tensor dgate = walk_gradient(w, gate);
   struct tensor dx = half ? dgate : walk_gradient(w, x);
-  const uint32_t from = half || x.offset % TENSOR_ALIGN ? (uint32_t)((x.offset - gate.offset) / sizeof(float)) : 0;
+  const uint32_t from = half || x.offset % TENSOR_ALIGN ? beside : 0;
   if (!half) dx.offset -= from * sizeof(float);
   x.offset -= from * sizeof(float);
   x.cols = dx.cols += from;
-  const bool aligned =
-      dy.cols % 4 == 0 && from % 4 == 0 && dy.stride % 4 == 0 && gate.stride % 4 == 0 && x.stride % 4 == 0;
   const uint32_t spec[GLU_BACK_SPECS] = {[GLU_BACK_SPEC_LANES] = lanes, [GLU_BACK_SPEC_ALIGNED] = aligned};
   const struct glu_back_args args = {.T = dy.rows,
                                      .F = dy.cols,
