@@ -280,7 +280,8 @@ void commands_begin(struct commands *c, enum commands_mode mode, const atomic_bo
   if (!failed(c)) submission_begin(c);
 }
 
-// The time between two submissions is what one takes, since one waits for the one before. Many short ones leave gaps.
+// Between short submissions the device is idle for a part of the time. A flush waits for the submission before the last
+// one, so the time between two flushes is that of one submission.
 static void adjust_pace(struct commands *c) {
   enum { MOST = 8, SHORT_NS = 2000000, LONG_NS = 8000000 };
   const uint64_t now = platform_clock_ns(), took = now - c->flushed_ns;

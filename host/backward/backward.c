@@ -14,7 +14,7 @@ static void linear(struct walk *w, const struct linear *op) {
   w->functions->add_rows(w, walk_gradient(w, op->bias), dy);
 }
 
-// stays: the term's gradient may be where the sum's is.
+// stays: the term's gradient may be in the memory of the sum's.
 static void add_to(struct walk *w, struct tensor term, struct tensor dy, bool fresh, bool stays) {
   const struct tensor to = walk_gradient(w, term);
   if (!fresh || !to.buffer)
@@ -23,8 +23,9 @@ static void add_to(struct walk *w, struct tensor term, struct tensor dy, bool fr
     w->functions->copy(w, to, dy);
 }
 
-// The gradients of both terms are the sum's, which nothing reads any more. So the memory becomes that of one of them,
-// and of both if the other's is read before anything is added to the first: that of a term of its own.
+// Both terms have the sum's gradient, and nothing reads the sum's afterwards. So its memory becomes that of one term's
+// gradient. It becomes that of both if one of them is its own term (oplist_is_own_term()): the operation that made this
+// term reads its gradient before anything is added to the other's.
 static void add(struct walk *w, const struct add *op) {
   const struct add *of = &w->list->ops[w->at].add;
   const struct tensor dy = walk_gradient(w, op->y);

@@ -24,7 +24,7 @@ struct weight_half {
   struct tensor half, from;
 };
 
-// A value whose gradient is elsewhere than at its own place in `gradients`, or is f16.
+// A value whose gradient is not at its own place in `gradients`, or is f16.
 struct walk_place {
   struct tensor value, gradient; // of the same shape
 };
@@ -35,7 +35,7 @@ struct walk {
   struct recorder *c;                     // whose last list was the walk's
   const struct walk_functions *functions; // walk_functions(c->backend)
   const struct oplist *list;
-  struct buffer *values, *gradients; // of values: at the same places in two buffers, except
+  struct buffer *values, *gradients; // of values: at the same places in two buffers, except `places`
   struct walk_place places[WALK_PLACES];
   uint32_t place_count;
   // Of states: as the call left them, as it found them, and their gradients, at the same places in three buffers.
@@ -139,12 +139,12 @@ const struct walk_functions *walk_functions(const struct backend *b);
 deltaic_status walk_back(struct walk *w);
 void walk_free(struct walk *w); // the rooms; accepts a zeroed walk
 
-// The value's gradient is in this memory from now on. False: there is no room for one more place, or the rows do not lie
-// as the value's.
+// The value's gradient is in this memory from now on. False: there are too many places, or its rows have another
+// stride.
 bool walk_place(struct walk *w, struct tensor value, struct tensor gradient);
 // The f32 that a weight in f16 was rounded from; another tensor itself.
 struct tensor walk_unrounded(const struct walk *w, struct tensor weight);
-// The product that makes this value, all of it and without a bias. False: something else makes it.
+// Finds the product without a bias whose result is all of this value. False: there is none.
 bool walk_product(const struct walk *w, struct tensor value, struct linear *out);
 // The gradient of a tensor of an operation; absent if it is not wanted. A rounded weight has that of its f32.
 struct tensor walk_gradient(const struct walk *w, struct tensor t);

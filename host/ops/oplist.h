@@ -4,8 +4,9 @@
 //
 // A tensor of an operation is either memory with an owner (weights, states) or a value, which one operation writes and
 // later ones read. Running the list places each value in the scratch buffer. A value belongs to a scope; when the scope
-// ends, later scopes reuse its memory. Within a scope, the first output of add, delta_inputs, gated_norm and rope_append
-// takes the memory of its input, if nothing reads that input afterwards. Other values of a scope share no memory.
+// ends, later scopes reuse its memory. Within a scope, the first output of add, delta_inputs, gated_norm and
+// rope_append takes the memory of its input, if nothing reads that input afterwards. Other values of a scope share no
+// memory.
 #ifndef OPLIST_H
 #define OPLIST_H
 #include "ops.h"
@@ -64,8 +65,8 @@ void oplist_free(struct oplist *l) INSIDE(oplist_free);   // accepts a zeroed li
 
 void oplist_scope_begin(struct oplist *l);
 void oplist_scope_end(struct oplist *l);
-// A new value of the open scope: (rows, cols) of f32, or of f16 where the product or rule that reads it in the end rounds
-// to f16 anyway.
+// A new value of the open scope: (rows, cols) of f32, or of f16 where the product or rule that reads it in the end
+// rounds to f16 anyway.
 struct tensor oplist_value(struct oplist *l, uint32_t rows, uint32_t cols) INSIDE(oplist_value);
 // The value t is stored at `at`. Inputs whose memory t takes over are stored there too.
 void oplist_bind(struct oplist *l, struct tensor t, struct tensor at) INSIDE(oplist_bind);
@@ -117,11 +118,11 @@ static inline bool same_value(struct tensor a, struct tensor b) { return a.value
 uint32_t oplist_reader(const struct oplist *l, struct tensor t, uint32_t after);
 // Which tensors of operation i, as bits, read values that nothing reads after it. Of several of one value the first.
 uint32_t oplist_last_reads(const struct oplist *l, uint32_t i) INSIDE(oplist_last_reads);
-// Which tensors of operation i, as bits, are tiles: columns of a value whose readers read columns that do not overlap and
-// together are all of it.
+// Which tensors of operation i, as bits, are tiles of their value: no two tensors that read the value overlap, and
+// together they are all of its columns.
 uint32_t oplist_tiles(const struct oplist *l, uint32_t i) INSIDE(oplist_tiles);
-// Whether term t of sum i (OP_ADD) is read by nothing before the sum, and was written after any sum before i; `other`, the sum's
-// other term, was neither read nor written by the operation that wrote t or by one after it.
+// Whether t, a term of sum i (OP_ADD), is its own: nothing before the sum reads t, no other sum lies between the
+// operation that writes t and sum i, and neither that operation nor one after it touches `other`, the other term.
 bool oplist_is_own_term(const struct oplist *l, uint32_t i, struct tensor t, struct tensor other)
     INSIDE(oplist_is_own_term);
 // All of the value that t is a view of.

@@ -98,8 +98,8 @@ void back_product(struct walk *w, struct tensor y, struct tensor x, struct tenso
   if (!w->status) vulkan_linear(w->c, y, &in, &(struct linear){y, x, m, none}, adds);
 }
 
-// Whether y (T, N) = x m, m (K, N), or, if turn_x, x (K, T)^T m reads f16 along the columns. Few rows do not: other
-// kernels, which read f32, are faster.
+// Whether the product y (T, N) = x m, or with turn_x x^T m, of m (K, N) is computed from f16, without transposed
+// copies. One with few rows is not: kernels that read f32 are faster.
 static bool is_turned(const struct walk *w, uint32_t T, struct tensor m, bool turn_x) {
   const struct tensor weights = {
       .dtype = DTYPE_F16, .rows = m.cols, .cols = m.rows, .stride = (uint32_t)round_up(m.rows, 8), .wide = m.wide};
