@@ -2,7 +2,7 @@
 #include "backward_kernels.h"
 #include "caps_devices.h"
 #include "delta_matrix_prepare.h"
-#include "matmul_matrix.h"
+#include "matmul_tiles.h"
 #include "numbers.h"
 #include "plan_back_rule.h"
 #include "plan_matmul.h"
@@ -79,24 +79,18 @@ static void kernels_take_the_shared_memory_that_the_plan_says(void **state) {
 
 // dX = dY W and dW = dY^T X: the shared memory that the plan says.
 static void turned_products_fit_their_device(void **state) {
-  struct device_caps least = caps_h200;
-  least.shared_bytes = 16384, least.max_invocations = least.max_workgroup[0] = 128;
-  const struct device_caps *const devices[] = {&caps_h200, &caps_geforce_bar, &caps_rdna3_radv, &least};
-  for (int i = 0; i < 4; i++)
+  for (int i = 0; i < TILE_DEVICES; i++)
     for (uint32_t T = 16; T <= 8192; T *= 8)
       for (uint32_t N = 16; N <= 65536; N *= 16) {
+        const struct device_caps caps = tile_device(i);
         struct plan p;
         struct plan_products products;
         struct plan_matmul m;
-        plan_make(devices[i], &p);
-        plan_products_make(devices[i], &p, &products);
+        plan_make(&caps, &p);
+        plan_products_make(&caps, &p, &products);
         assert_true(plan_matmul_matrix(&products, T, N, 16384, true, &m));
-        const uint32_t spec[MATMUL_MATRIX_SPECS] = {
-            [MATMUL_MATRIX_SPEC_LANES] = m.lanes,       [MATMUL_MATRIX_SPEC_TILE_T] = m.tile_t,
-            [MATMUL_MATRIX_SPEC_TILE_N] = m.tile_n,     [MATMUL_MATRIX_SPEC_TILE_K] = m.tile_k,
-            [MATMUL_MATRIX_SPEC_ACROSS_T] = m.across_t, [MATMUL_MATRIX_SPEC_ACROSS_N] = m.across_n,
-            [MATMUL_MATRIX_SPEC_M] = p.matrix_m,        [MATMUL_MATRIX_SPEC_N] = p.matrix_n,
-            [MATMUL_MATRIX_SPEC_K] = p.matrix_k};
+        uint32_t spec[MATMUL_MATRIX_SPECS] = {0};
+        tile_spec(&p, &m, spec);
         for (int x = 0; x < 2; x++) {
           const enum backward_kernel id = x ? BACKWARD_matmul_matrix_outer : BACKWARD_matmul_matrix_times;
           if (backward_kernels[id].units > 1) assert_int_equal(shared_of(id, spec), plan_matmul_turned_bytes(&m, x));

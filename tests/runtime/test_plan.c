@@ -12,7 +12,7 @@
 #include "hh_matrix_prepare.h"
 #include "kernels.h"
 #include "mamba2_matrix.h"
-#include "matmul_matrix.h"
+#include "matmul_tiles.h"
 #include "matmul_narrow.h"
 #include "matvec.h"
 #include "matvec_dot.h"
@@ -828,26 +828,20 @@ static void large_cards_take_longer_slices(void **state) {
 }
 
 static void tiles_of_matrices_fit_their_device(void **state) {
-  struct device_caps least = caps_h200;
-  least.shared_bytes = 16384, least.max_invocations = least.max_workgroup[0] = 128;
-  const struct device_caps *const devices[] = {&caps_h200, &caps_geforce_bar, &caps_rdna3_radv, &least};
-  for (int i = 0; i < 4; i++)
+  for (int i = 0; i < TILE_DEVICES; i++)
     for (uint32_t T = 1; T <= 8192; T *= 4)
       for (uint32_t N = 1; N <= 65536; N *= 16) {
-        struct plan p = made(devices[i]);
-        const struct plan_products products = products_of(devices[i]);
+        const struct device_caps caps = tile_device(i);
+        struct plan p = made(&caps);
+        const struct plan_products products = products_of(&caps);
         struct plan_matmul m;
         assert_true(plan_matmul_matrix(&products, T, N, 2048, true, &m));
-        const uint32_t spec[MATMUL_MATRIX_SPECS] = {
-            [MATMUL_MATRIX_SPEC_LANES] = m.lanes,       [MATMUL_MATRIX_SPEC_TILE_T] = m.tile_t,
-            [MATMUL_MATRIX_SPEC_TILE_N] = m.tile_n,     [MATMUL_MATRIX_SPEC_TILE_K] = m.tile_k,
-            [MATMUL_MATRIX_SPEC_ACROSS_T] = m.across_t, [MATMUL_MATRIX_SPEC_ACROSS_N] = m.across_n,
-            [MATMUL_MATRIX_SPEC_M] = p.matrix_m,        [MATMUL_MATRIX_SPEC_N] = p.matrix_n,
-            [MATMUL_MATRIX_SPEC_K] = p.matrix_k};
+        uint32_t spec[MATMUL_MATRIX_SPECS] = {0};
+        tile_spec(&p, &m, spec);
         if (kernel_built(KERNEL_matmul_matrix_x16_f16))
           assert_int_equal(shared_of(KERNEL_matmul_matrix_x16_f16, spec), plan_matmul_matrix_shared_bytes(&m));
-        assert_in_range(plan_matmul_matrix_shared_bytes(&m), 1, devices[i]->shared_bytes);
-        assert_in_range(m.lanes, 1, devices[i]->max_invocations);
+        assert_in_range(plan_matmul_matrix_shared_bytes(&m), 1, caps.shared_bytes);
+        assert_in_range(m.lanes, 1, caps.max_invocations);
         assert_int_equal(m.lanes, m.across_t * m.across_n * p.matrix_lanes);
         // A matrix of each subgroup waits where w was, when y is not stored directly.
         assert_true(m.across_t * m.across_n * p.matrix_m * p.matrix_n <= m.tile_n * (m.tile_k / 8 + 1) * 4);
@@ -857,8 +851,8 @@ static void tiles_of_matrices_fit_their_device(void **state) {
         // Its end is a stage for one matrix of sums a subgroup.
         struct plan_narrow narrow;
         if (plan_matmul_narrow(&products, T, N, 5632, &narrow)) {
-          assert_in_range(plan_matmul_narrow_shared_bytes(&products, &narrow), 1, devices[i]->shared_bytes);
-          assert_in_range(narrow.lanes, 1, devices[i]->max_invocations);
+          assert_in_range(plan_matmul_narrow_shared_bytes(&products, &narrow), 1, caps.shared_bytes);
+          assert_in_range(narrow.lanes, 1, caps.max_invocations);
           assert_true(narrow.passes * narrow.tiles_t * p.matrix_m >= T && 5632 % narrow.step == 0);
           assert_true((narrow.passes - 1) * narrow.tiles_t * p.matrix_m < T); // none has no tokens
         } else {
