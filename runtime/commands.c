@@ -41,8 +41,8 @@ struct commands {
   struct submission submission[SUBMISSIONS];
   uint32_t now;                // the submission that is recorded or replayed
   uint64_t pending_operations; // recorded in this submission
-  uint32_t pace;               // of a stream that nothing cancels: times as many operations in a submission
-  uint64_t flushed_ns;         // of such a stream: when it went on after its last submission; 0: not yet
+  uint32_t pace;               // 1 to 8 times plan.submit_operations; of a stream without cancel
+  uint64_t flushed_ns;         // when the last flush of such a stream ended; 0: there was none
   uint64_t pending_dispatches;
   struct ranges ranges; // since the last barrier
   VkPipeline bound;
@@ -280,8 +280,8 @@ void commands_begin(struct commands *c, enum commands_mode mode, const atomic_bo
   if (!failed(c)) submission_begin(c);
 }
 
-// Between short submissions the device is idle for a part of the time. A flush waits for the submission before the last
-// one, so the time between two flushes is that of one submission.
+// Between short submissions the device is idle for a part of the time. A flush sends one submission and waits for the
+// one before it, so two flushes are as far apart as one submission takes.
 static void adjust_pace(struct commands *c) {
   enum { MOST = 8, SHORT_NS = 2000000, LONG_NS = 8000000 };
   const uint64_t now = platform_clock_ns(), took = now - c->flushed_ns;

@@ -7,8 +7,9 @@
 // Two ways of use. Replayed (decode): begin(replay), dispatches, end, then submit any number of times; each submit is
 // one vkQueueSubmit. Streamed (prefill): begin(stream); the recorder submits by itself whenever about
 // plan.submit_operations have been recorded, keeps at most two submissions in flight, and stops when *cancel is set;
-// submit sends the rest. Without cancel it sends more at once, up to eight times as much, where a submission takes less
-// than 2 ms. Both: submit waits until the device has finished.
+// submit sends the rest. Without cancel that number doubles, up to
+// eight times, while a submission takes less than 2 ms, and halves when one takes more than 8 ms. Both: submit waits
+// until the device has finished.
 #ifndef COMMANDS_H
 #define COMMANDS_H
 #include "descriptors.h"

@@ -14,7 +14,7 @@ static void linear(struct walk *w, const struct linear *op) {
   w->functions->add_rows(w, walk_gradient(w, op->bias), dy);
 }
 
-// stays: the term's gradient may be in the memory of the sum's.
+// stays: the term's gradient may use the memory of the sum's gradient.
 static void add_to(struct walk *w, struct tensor term, struct tensor dy, bool fresh, bool stays) {
   const struct tensor to = walk_gradient(w, term);
   if (!fresh || !to.buffer)
@@ -23,9 +23,9 @@ static void add_to(struct walk *w, struct tensor term, struct tensor dy, bool fr
     w->functions->copy(w, to, dy);
 }
 
-// Both terms have the sum's gradient, and nothing reads the sum's afterwards. So its memory becomes that of one term's
-// gradient. It becomes that of both if one of them is its own term (oplist_is_own_term()): the operation that made this
-// term reads its gradient before anything is added to the other's.
+// The gradient of each term begins as the sum's, and nothing reads the sum's afterwards. So one term's gradient takes
+// over that memory. Both terms share it if oplist_is_own_term() says so of one: the operation that wrote that term has
+// read the gradient before anything is added to the other term's.
 static void add(struct walk *w, const struct add *op) {
   const struct add *of = &w->list->ops[w->at].add;
   const struct tensor dy = walk_gradient(w, op->y);
@@ -50,8 +50,9 @@ static bool is_whole(const struct walk *w, struct tensor t) {
   return t.offset == 0 && t.rows == whole.rows && t.cols == whole.cols;
 }
 
-// Before the backward pass of operation i: of the values that it reads last, and of tiles, the gradients have no terms
-// yet. A unit's gate and x are overwritten together.
+// Before the backward pass of operation i. Nothing has been added yet to the gradient of a value whose last reader is
+// i, nor to that of a tile (oplist_tiles()). The pass overwrites such a gradient if it can. Otherwise it is cleared
+// here. A gated unit overwrites the gradients of gate and x only if both are tiles.
 static void begin_gradients(struct walk *w, uint32_t i) {
   const struct op *op = &w->list->ops[i];
   const uint32_t last = oplist_last_reads(w->list, i), tiles = oplist_tiles(w->list, i);

@@ -2,9 +2,9 @@
 // The list keeps all of its values (oplist.keep); a walk goes over it from its last operation to its first. Each
 // operation adds to the gradients of its inputs what those of its outputs imply.
 //
-// dx is the gradient with respect to x and has x's shape. Gradients are f32; that of a product's result is f16 where
-// both products that read it would round it. Those of weights are added to. That of a value gets the term of the
-// value's last reader first, which overwrites what is there; whoever begins a walk sets those of values that nothing
+// dx is the gradient with respect to x and has x's shape. It is f32. The gradient of a product's result is f16 if both
+// products of its backward pass would round it. A walk adds to the gradients of weights. The last reader of a value
+// overwrites the value's gradient, and earlier readers add to it. The caller sets the gradients of values that nothing
 // reads. A gradient that nobody wants is an absent tensor.
 //
 // The walk's recorder decides who computes: the functions in cpu/, which are the specification, or those in vulkan/,
@@ -49,7 +49,7 @@ struct walk {
   struct buffer rooms[WALK_ROOMS];  // memory of one operation's backward pass
   uint32_t at;                      // the operation in hand
   uint32_t used;                    // rooms
-  struct tensor unrounded, rounded; // the last tensor that the operation rounded to f16, before and after
+  struct tensor unrounded, rounded; // the tensor that was rounded to f16 last, and its f16 copy
   uint32_t fresh;                   // bits of the operation's tensors whose gradient is to be overwritten
   deltaic_status status;            // first error; a recorder's own comes when it runs
 };
@@ -117,7 +117,7 @@ struct walk_functions {
   void (*squares)(struct walk *w, struct tensor sums, const struct walk_squares *s); // sums (N, 2): each of two parts
   void (*adamw)(struct walk *w, const struct walk_adamw *a);
   void (*blend)(struct walk *w, const struct walk_blend *b);
-  uint32_t overwrites; // kinds of operations, as bits, whose functions below obey `fresh`, of a glu for both inputs
+  uint32_t overwrites; // kinds of operations, as bits, that obey `fresh`; a glu: for both inputs or none
   // The operations, with their tensors in memory.
   void (*embed)(struct walk *w, const struct embed *op);
   void (*norm)(struct walk *w, const struct norm *op);
@@ -139,8 +139,7 @@ const struct walk_functions *walk_functions(const struct backend *b);
 deltaic_status walk_back(struct walk *w);
 void walk_free(struct walk *w); // the rooms; accepts a zeroed walk
 
-// The value's gradient is in this memory from now on. False: there are too many places, or its rows have another
-// stride.
+// From now on the value's gradient is in this memory. False: the table is full, or the strides differ.
 bool walk_place(struct walk *w, struct tensor value, struct tensor gradient);
 // The f32 that a weight in f16 was rounded from; another tensor itself.
 struct tensor walk_unrounded(const struct walk *w, struct tensor weight);

@@ -118,11 +118,11 @@ static inline bool same_value(struct tensor a, struct tensor b) { return a.value
 uint32_t oplist_reader(const struct oplist *l, struct tensor t, uint32_t after);
 // Which tensors of operation i, as bits, read values that nothing reads after it. Of several of one value the first.
 uint32_t oplist_last_reads(const struct oplist *l, uint32_t i) INSIDE(oplist_last_reads);
-// Which tensors of operation i, as bits, are tiles of their value: no two tensors that read the value overlap, and
-// together they are all of its columns.
+// Bits of the tensors of operation i that are tiles: the views through which the list reads their value do not overlap,
+// and together they are all of its columns.
 uint32_t oplist_tiles(const struct oplist *l, uint32_t i) INSIDE(oplist_tiles);
-// Whether t, a term of sum i (OP_ADD), is its own: nothing before the sum reads t, no other sum lies between the
-// operation that writes t and sum i, and neither that operation nor one after it touches `other`, the other term.
+// Whether the gradients of t and other, the terms of sum i (OP_ADD), can share memory: from the operation that writes t
+// up to the sum, that one included, no operation is a sum, reads t, or reads or writes other.
 bool oplist_is_own_term(const struct oplist *l, uint32_t i, struct tensor t, struct tensor other)
     INSIDE(oplist_is_own_term);
 // All of the value that t is a view of.

@@ -15,8 +15,8 @@
 // operands: their order goes down BAND tiles of N, then along T. Any T, N, K.
 // SPLIT: if tiles are too few, or the last ones would leave processors idle, several workgroups split the K of one
 // tile. The last to finish, by a ticket, adds up all partial sums, always in the same order, and completes the tile.
-// TURN_X: x is (K, T); TURN_W: w is (K, N). Those are f16, with whole groups of 8 in a row. Their tiles in shared memory
-// have rows of K too.
+// TURN_X: x is stored as (K, T). TURN_W: w is stored as (K, N). Such an operand is f16, and its stride is a multiple of
+// 8. Its tile in shared memory has one row per k, too.
 // EXPERTS: each row of y has an expert, w (experts * N, K) or (experts * 2 N, K); a tile's rows are of one expert,
 // gathered and scattered. Without bias, add and SPLIT.
 #include "matmul_matrix.h"
@@ -145,8 +145,8 @@ uint x_from[LOADS_X]; // where the rows begin that an invocation loads
 #define X_FROM(l, t) (min(t, args.T - 1) * args.x_stride)
 #endif
 
-// A group of 8 in row k of a matrix whose rows are those of K. Columns past the last repeat it: their results are not
-// stored.
+// Index of the group of 8 at this column in row k of such an operand. A column past the end reads the last group, whose
+// results are not stored.
 uint turned_at(uint k, uint column, uint stride) { return (min(k, args.K - 1) * stride + min(column, stride - 8)) / 8; }
 
 // Rows past the last repeat it: their results are not stored.

@@ -1,5 +1,6 @@
 // test_differences: gradients against differences of the loss, for models of every family, also those that have no
-// reference. A step along a tensor's gradient g changes the loss by |g|^2 a step; the other device's gradient is equal.
+// reference. Moving a tensor by h g, where g is its gradient, changes the loss by about h |g|^2. The Vulkan device's
+// gradients equal the CPU's within 1e-4.
 #include "checkpoint.h"
 #include "device_handle.h"
 #include "devices.h"
@@ -72,7 +73,7 @@ static double loss_at(struct learner *l, const struct tensors *all, size_t i, co
   return loss.ce;
 }
 
-// A change of the loss that its rounding does not hide, by a step that is small beside the tensor.
+// Compares tensor i's gradient with small moves along it. False: rounding would hide the change of the loss.
 static bool check_tensor(struct learner *l, const struct tensors *all, size_t i, const struct learner_batch *batch,
                          float *at) {
   const uint64_t n = all->elements[i];

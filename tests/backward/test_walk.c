@@ -1,5 +1,5 @@
-// test_walk: where a walk keeps gradients. Lists of products and sums, whose gradient is the product of their matrices,
-// on every device: of sums that share a gradient, and of columns of one value. Memory begins as NaN.
+// test_walk: where a walk keeps gradients. Lists have only products and sums, so the gradient is the product of their
+// matrices. Some have sums whose terms share a gradient, others views of one value's columns. Memory begins as NaN.
 #include "backward.h"
 #include "cpu_backend.h"
 #include "device_handle.h"

@@ -118,7 +118,7 @@ static bool turned_product(struct walk *w, struct tensor y, struct tensor x, str
   p.turned = &backward_kernels[turn_x ? BACKWARD_matmul_matrix_outer : BACKWARD_matmul_matrix_times];
   if (turn_x) p.x = back_rounded(w, x);
   p.w = back_rounded(w, m);
-  if (!turn_x) p.x = back_rounded(w, x); // last, so that dW finds it
+  if (!turn_x) p.x = back_rounded(w, x); // last, since dW reads it again, and one copy is kept
   if (!w->status) vulkan_matmul_turned(w->c, &p);
   return true;
 }

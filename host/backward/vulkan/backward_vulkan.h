@@ -23,8 +23,8 @@ struct tensor back_rounded(struct walk *w, struct tensor from);
 void back_product(struct walk *w, struct tensor y, struct tensor x, struct tensor m, bool adds);
 // Whether both products of p's backward pass round dy to f16.
 bool back_rounds(const struct walk *w, const struct linear *p);
-// On cooperative matrices, from f16: y (T, K) = or, if adds, += x (T, N) m (N, K); y (N, K) += a (T, N)^T b (T, K).
-// False: not done.
+// Products on cooperative matrices, from operands in f16. False: the plan does not use them; nothing is recorded.
+//   times: y (T, K) = x (T, N) m (N, K), or += if adds;  outer: y (N, K) += a (T, N)^T b (T, K)
 bool back_turned_times(struct walk *w, struct tensor y, struct tensor x, struct tensor m, bool adds);
 bool back_turned_outer(struct walk *w, struct tensor y, struct tensor a, struct tensor b);
 // Workgroups for elements in lanes along x and, folded into what every device allows, rows along y.
