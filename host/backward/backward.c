@@ -39,8 +39,9 @@ static void add(struct walk *w, const struct add *op) {
 // Whether the backward pass of an operation can overwrite the gradient of its tensor k.
 static bool can_overwrite(const struct walk *w, const struct op *op, uint32_t k) {
   static const uint32_t inputs[OP_KINDS] = {
-      [OP_LINEAR] = 1u << 1,        [OP_ADD] = 1u << 1 | 1u << 2, [OP_NORM] = 1u << 1,       [OP_CONV] = 1u << 2,
-      [OP_GLU] = 1u << 1 | 1u << 2, [OP_DELTA_INPUTS] = 1u << 3,  [OP_GATED_NORM] = 1u << 1, [OP_DELTA_RULE] = 1u << 2};
+      [OP_LINEAR] = 1u << 1,     [OP_ADD] = 1u << 1 | 1u << 2,       [OP_NORM] = 1u << 1,
+      [OP_CONV] = 1u << 2,       [OP_GLU] = 1u << 1 | 1u << 2,       [OP_DELTA_INPUTS] = 1u << 3,
+      [OP_DELTA_RULE] = 1u << 2, [OP_GATED_NORM] = 1u << 1 | 1u << 2};
   const bool able = op->kind == OP_LINEAR || op->kind == OP_ADD || w->functions->overwrites >> op->kind & 1;
   return able && inputs[op->kind] >> k & 1;
 }

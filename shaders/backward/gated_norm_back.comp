@@ -1,72 +1,141 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_KHR_shader_subgroup_arithmetic : require
+#extension GL_EXT_control_flow_attributes : require
 // Per group of n columns:
 //   FIRST     y = x r weight silu(gate),       r of x
 //   OF_GATED  y = a r weight, a = x silu(gate), r of a
 //   ABSENT    y = x silu(gate)
-// Without a gate, silu(gate) is 1. Workgroups (ceil(T / GATED_NORM_BACK_ROWS), groups + 1): one group of some rows each,
-// whose terms of dweight it adds up in parts; the last copies dy's other columns.
+// Without a gate, silu(gate) is 1. A norm is FIRST without a gate, of one group.
+// A team is a workgroup, or with SUBGROUPS a subgroup. It takes one group of GATED_NORM_BACK_ROWS rows, one row after the
+// other, and adds up their terms of dweight in its own row of parts. An invocation holds HELD units of a row and of
+// these sums in registers; units beyond them are read twice and added to parts in memory. Workgroups (ceil(T /
+// GATED_NORM_BACK_ROWS), any): their teams share the groups and one more, which stands for dy's other columns.
 #include "gated_norm_back.h"
 #include "slope.glsl"
 layout(local_size_x_id = GATED_NORM_BACK_SPEC_LANES) in;
-layout(set = 0, binding = GATED_NORM_BACK_X) readonly buffer x_block { float x[]; };
-layout(set = 0, binding = GATED_NORM_BACK_GATE) readonly buffer gate_block { float gate[]; };
-layout(set = 0, binding = GATED_NORM_BACK_WEIGHT) readonly buffer weight_block { float weight[]; };
-layout(set = 0, binding = GATED_NORM_BACK_DY) readonly buffer dy_block { float dy[]; };
-layout(set = 0, binding = GATED_NORM_BACK_DX) buffer dx_block { float dx[]; };
-layout(set = 0, binding = GATED_NORM_BACK_DGATE) buffer dgate_block { float dgate[]; };
-layout(set = 0, binding = GATED_NORM_BACK_PARTS) buffer parts_block { float parts[]; };
-#include "reduce.glsl"
+layout(constant_id = GATED_NORM_BACK_SPEC_ALIGNED) const uint ALIGNED = 0;
+layout(constant_id = GATED_NORM_BACK_SPEC_SUBGROUPS) const uint SUBGROUPS = 0;
+layout(constant_id = GATED_NORM_BACK_SPEC_HELD) const uint HELD = 1;
+layout(constant_id = GATED_NORM_BACK_SPEC_PLACE) const uint PLACE = BACK_OF_GATED;
+layout(constant_id = GATED_NORM_BACK_SPEC_GATED) const uint GATED = 1;
+#include "units.glsl"
+UNITS(readonly, GATED_NORM_BACK_X, x)
+UNITS(readonly, GATED_NORM_BACK_GATE, gate)
+UNITS(readonly, GATED_NORM_BACK_WEIGHT, weight)
+UNITS(readonly, GATED_NORM_BACK_DY, dy)
+UNITS(, GATED_NORM_BACK_DX, dx)
+UNITS(, GATED_NORM_BACK_DGATE, dgate)
+UNITS(, GATED_NORM_BACK_PARTS, parts)
 
-void give(uint t, uint i, float d) {
-  uint to = t * args.dx_stride + i;
-  dx[to] = (args.add != 0 ? dx[to] : 0.0) + d;
+uint lane, width; // in the team
+uint first, own;  // the group's first column, in x and in gate
+uint turn = 0;
+shared vec2 slots[2][gl_WorkGroupSize.x];
+
+struct columns {
+  vec4 x, dy, old, gate, s, old_gate; // s: sigmoid(gate)
+};
+
+columns read(uint t, uint i) {
+  columns c;
+  c.x = LOAD(x, (t * args.x_stride + first) / UNIT + i);
+  c.dy = LOAD(dy, (t * args.dy_stride + first) / UNIT + i);
+  c.old = c.gate = c.s = c.old_gate = vec4(0.0);
+  if (args.add != 0) c.old = LOAD(dx, (t * args.dx_stride + first) / UNIT + i);
+  if (GATED == 0) return c;
+  c.gate = LOAD(gate, (t * args.gate_stride + own) / UNIT + i);
+  if (args.add_gate != 0) c.old_gate = LOAD(dgate, (t * args.dgate_stride + own) / UNIT + i);
+  [[unroll]] for (uint k = 0; k < UNIT; k++) c.s[k] = sigmoid(c.gate[k]);
+  return c;
 }
 
-void copy_others(uint t) {
-  for (uint i = gl_LocalInvocationID.x; i < args.cols; i += gl_WorkGroupSize.x)
-    if (i < args.from || i >= args.from + args.groups * args.n)
-      give(t, i, dy[t * args.dy_stride + i]);
+vec4 silu_of(columns c) { return GATED != 0 ? c.gate * c.s : vec4(1.0); }
+
+vec4 weight_of(uint h, uint i) {
+  return PLACE == BACK_ABSENT ? vec4(1.0) : LOAD(weight, h * args.weight_step / UNIT + i);
 }
 
-void group_back(uint t, uint h) {
-  uint lane = gl_LocalInvocationID.x;
-  uint at = args.from + h * args.n, gate_at = t * args.gate_stride + h * args.n;
-  bool absent = args.place == BACK_ABSENT, of_gated = args.place == BACK_OF_GATED;
-  float squares = 0.0, dots = 0.0;
-  for (uint i = lane; i < args.n; i += gl_WorkGroupSize.x) {
-    float s = args.gated != 0 ? silu(gate[gate_at + i]) : 1.0, v = x[t * args.x_stride + at + i];
-    float w = absent ? 1.0 : weight[h * args.weight_step + i];
-    float a = of_gated ? v * s : v;
-    squares += a * a;
-    dots += dy[t * args.dy_stride + at + i] * w * v * s;
+// The terms of the norm's sum and of sum (dn n), without r.
+vec2 terms(columns c, vec4 w) {
+  vec4 s = silu_of(c), a = PLACE == BACK_OF_GATED ? c.x * s : c.x;
+  return vec2(dot(a, a), dot(c.dy * w, c.x * s));
+}
+
+// The sum over the team, in every invocation. Two sets of slots are used in turn, so that one barrier suffices.
+vec2 team_sum(vec2 v) {
+  v = subgroupAdd(v);
+  if (SUBGROUPS != 0 || gl_NumSubgroups == 1) return v;
+  turn = 1 - turn;
+  if (subgroupElect()) slots[turn][gl_SubgroupID] = v;
+  barrier();
+  vec2 total = vec2(0.0);
+  for (uint i = 0; i < gl_NumSubgroups; i++) total += slots[turn][i];
+  return total;
+}
+
+// Writes the gradients and returns the terms of dweight.
+vec4 finish(uint t, uint i, columns c, vec4 w, float r, float mean) {
+  vec4 s = silu_of(c), weighted = c.dy * w;
+  // Of x and of silu(gate). OF_GATED: a's gradient goes to both.
+  vec4 da = r * (weighted - c.x * s * r * mean);
+  vec4 to_x = PLACE == BACK_OF_GATED ? da * s : r * (weighted * s - c.x * r * mean);
+  vec4 to_s = PLACE == BACK_OF_GATED ? da * c.x : r * weighted * c.x;
+  STORE(dx, (t * args.dx_stride + first) / UNIT + i, c.old + to_x)
+  if (GATED != 0)
+    STORE(dgate, (t * args.dgate_stride + own) / UNIT + i, c.old_gate + to_s * c.s * (1.0 + c.gate * (1.0 - c.s)))
+  return c.dy * c.x * s * r;
+}
+
+void group_back(uint h, uint begin, uint end) {
+  uint units = args.n / UNIT, rest = lane + HELD * width;
+  uint part = ((begin / GATED_NORM_BACK_ROWS * args.groups + h) * args.n) / UNIT;
+  vec4 weights[HELD], sums[HELD];
+  own = h * args.n;
+  first = args.from + own;
+  [[unroll]] for (uint k = 0; k < HELD; k++) {
+    weights[k] = weight_of(h, min(lane + k * width, units - 1));
+    sums[k] = vec4(0.0);
   }
-  squares = workgroup_sum(squares);
-  dots = workgroup_sum(dots);
-  float r = absent ? 1.0 : accurate_inversesqrt(squares / float(args.n) + args.eps);
-  float mean = absent ? 0.0 : dots * r / float(args.n);
-  for (uint i = lane; i < args.n; i += gl_WorkGroupSize.x) {
-    float z = args.gated != 0 ? gate[gate_at + i] : 0.0, s = args.gated != 0 ? silu(z) : 1.0;
-    float v = x[t * args.x_stride + at + i], d = dy[t * args.dy_stride + at + i];
-    float weighted = absent ? d : d * weight[h * args.weight_step + i];
-    uint part = (t / GATED_NORM_BACK_ROWS * args.groups + h) * args.n + i;
-    if (!absent) parts[part] = (t % GATED_NORM_BACK_ROWS == 0 ? 0.0 : parts[part]) + d * v * s * r;
-    // Of x and of silu(gate). OF_GATED: a's gradient goes to both.
-    float da = r * (weighted - v * s * r * mean);
-    float to_x = of_gated ? da * s : r * (weighted * s - v * r * mean);
-    float to_s = of_gated ? da * v : r * weighted * v;
-    give(t, at + i, to_x);
-    if (args.gated != 0) dgate[t * args.dgate_stride + h * args.n + i] += to_s * silu_slope(z);
+  for (uint t = begin; t < end; t++) {
+    columns kept[HELD];
+    vec2 both = vec2(0.0);
+    [[unroll]] for (uint k = 0; k < HELD; k++) kept[k] = read(t, min(lane + k * width, units - 1));
+    [[unroll]] for (uint k = 0; k < HELD; k++)
+      if (lane + k * width < units) both += terms(kept[k], weights[k]);
+    for (uint i = rest; i < units; i += width) both += terms(read(t, i), weight_of(h, i));
+    if (PLACE != BACK_ABSENT) both = team_sum(both);
+    float r = PLACE == BACK_ABSENT ? 1.0 : accurate_inversesqrt(both.x / float(args.n) + args.eps);
+    float mean = PLACE == BACK_ABSENT ? 0.0 : both.y * r / float(args.n);
+    [[unroll]] for (uint k = 0; k < HELD; k++)
+      if (lane + k * width < units) sums[k] += finish(t, lane + k * width, kept[k], weights[k], r, mean);
+    for (uint i = rest; i < units; i += width) {
+      vec4 sum = finish(t, i, read(t, i), weight_of(h, i), r, mean);
+      if (t > begin) sum += LOAD(parts, part + i);
+      STORE(parts, part + i, sum)
+    }
   }
+  [[unroll]] for (uint k = 0; k < HELD; k++)
+    if (lane + k * width < units) STORE(parts, part + lane + k * width, sums[k])
+}
+
+void copy_others(uint begin, uint end) {
+  uint theirs = args.groups * args.n;
+  for (uint t = begin; t < end; t++)
+    for (uint i = lane; i < args.cols - theirs; i += width) {
+      uint c = i < args.from ? i : i + theirs, to = t * args.dx_stride + c;
+      dx[to] = (args.add != 0 ? dx[to] : 0.0) + dy[t * args.dy_stride + c];
+    }
 }
 
 void main() {
-  uint first = gl_WorkGroupID.x * GATED_NORM_BACK_ROWS, end = min(first + GATED_NORM_BACK_ROWS, args.T);
-  for (uint t = first; t < end; t++) {
-    if (gl_WorkGroupID.y < args.groups)
-      group_back(t, gl_WorkGroupID.y);
+  uint begin = gl_WorkGroupID.x * GATED_NORM_BACK_ROWS, end = min(begin + GATED_NORM_BACK_ROWS, args.T);
+  uint teams = SUBGROUPS != 0 ? gl_NumSubgroups : 1, team = SUBGROUPS != 0 ? gl_SubgroupID : 0;
+  lane = SUBGROUPS != 0 ? subgroupExclusiveAdd(1u) : gl_LocalInvocationID.x;
+  width = SUBGROUPS != 0 ? subgroupAdd(1u) : gl_WorkGroupSize.x; // not every device fills subgroups
+  for (uint h = gl_WorkGroupID.y * teams + team; h <= args.groups; h += gl_NumWorkGroups.y * teams)
+    if (h < args.groups)
+      group_back(h, begin, end);
     else
-      copy_others(t);
-  }
+      copy_others(begin, end);
 }

@@ -20,12 +20,6 @@ struct grid back_grid(uint32_t cols, uint32_t lanes, uint32_t rows, uint32_t z) 
   return (struct grid){divide_up(cols, lanes), rows < MAX_GROUPS ? rows : MAX_GROUPS, z};
 }
 
-uint32_t back_row_lanes(const struct walk *w, uint32_t n) {
-  uint32_t lanes = vulkan_plan(w->c)->lanes;
-  while (lanes > 32 && lanes / 2 >= n) lanes /= 2;
-  return lanes;
-}
-
 // ---------------------------------------------------------------- sums
 
 static void sum_rows(struct walk *w, struct tensor to, struct tensor from, const struct sum_rows_args *args) {

@@ -29,8 +29,6 @@ bool back_turned_times(struct walk *w, struct tensor y, struct tensor x, struct 
 bool back_turned_outer(struct walk *w, struct tensor y, struct tensor a, struct tensor b);
 // Workgroups for elements in lanes along x and, folded into what every device allows, rows along y.
 struct grid back_grid(uint32_t cols, uint32_t lanes, uint32_t rows, uint32_t z);
-// Lanes of a workgroup that reduces a row of n elements.
-uint32_t back_row_lanes(const struct walk *w, uint32_t n);
 
 // vulkan_back_short.c
 void vulkan_back_loss(struct walk *w, const struct loss_rows *rows);

@@ -5,7 +5,6 @@
 #include "gated_norm_back.h"
 #include "glu_back.h"
 #include "loss_back.h"
-#include "norm_back.h"
 
 static_assert(BACK_OF_GATED == NORM_OF_GATED && BACK_FIRST == NORM_FIRST && BACK_ABSENT == NORM_ABSENT,
               "shaders and host number the norm's places alike");
@@ -53,29 +52,6 @@ void vulkan_back_embed(struct walk *w, const struct embed *op) {
   }
 }
 
-void vulkan_back_norm(struct walk *w, const struct norm *op) {
-  assert(!op->last.buffer);
-  const struct tensor x = op->x, dy = walk_gradient(w, op->y), dx = walk_gradient(w, op->x);
-  const struct tensor parts = walk_tensor(w, divide_up(x.rows, NORM_BACK_ROWS), x.cols, x.cols);
-  if (!parts.buffer) return;
-  const uint32_t lanes = back_row_lanes(w, x.cols);
-  const struct norm_back_args args = {.T = x.rows,
-                                      .D = x.cols,
-                                      .x_stride = x.stride,
-                                      .dy_stride = dy.stride,
-                                      .dx_stride = dx.stride,
-                                      .eps = op->eps,
-                                      .add = !walk_is_fresh(w, 1)};
-  const struct binding bindings[NORM_BACK_BINDINGS] = {[NORM_BACK_X] = vulkan_bind(x, x),
-                                                       [NORM_BACK_WEIGHT] = vulkan_bind(op->weight, x),
-                                                       [NORM_BACK_DY] = vulkan_bind(dy, x),
-                                                       [NORM_BACK_DX] = back_bind(dx, args.add),
-                                                       [NORM_BACK_PARTS] = vulkan_bind(parts, x)};
-  back_dispatch(w, BACKWARD_norm_back, &lanes, bindings, &args, (struct grid){parts.rows, 1, 1},
-                10ull * x.rows * x.cols);
-  back_sum_rows(w, walk_gradient(w, op->weight), parts, parts.rows, x.cols, 0);
-}
-
 // Whether both, whose halves are gate and x, is a product's result whose gradient that product would round to f16.
 static bool is_rounded(struct walk *w, const struct glu *op, struct tensor both) {
   struct linear p;
@@ -120,20 +96,41 @@ void vulkan_back_glu(struct walk *w, const struct glu *op) {
                 back_grid(aligned ? dy.cols / 4 : dy.cols, lanes, dy.rows, 1), 30ull * dy.rows * dy.cols);
 }
 
+static bool are_fours(uint32_t a, uint32_t b, uint32_t c) { return (a | b | c) % 4 == 0; }
+
+// A subgroup takes a group that its registers hold, else a workgroup, of few invocations that hold several units each:
+// all workgroups of a long text then fit on a device at once. Returns the teams of a workgroup.
+static uint32_t choose_norm_teams(const struct plan *plan, uint32_t n, uint32_t groups, uint32_t *spec) {
+  enum { MOST_HELD = 4 };
+  const uint32_t units = spec[GATED_NORM_BACK_SPEC_ALIGNED] ? n / 4 : n;
+  const uint32_t width = plan->subgroup_width ? plan->subgroup_width : 32;
+  const bool subgroups = units <= MOST_HELD * width;
+  const uint32_t wanted = subgroups ? groups * width : divide_up(units, MOST_HELD);
+  uint32_t lanes = plan->lanes;
+  while (lanes > width && lanes / 2 >= wanted) lanes /= 2;
+  spec[GATED_NORM_BACK_SPEC_LANES] = lanes;
+  spec[GATED_NORM_BACK_SPEC_SUBGROUPS] = subgroups;
+  spec[GATED_NORM_BACK_SPEC_HELD] = min32(divide_up(units, subgroups ? width : lanes), MOST_HELD);
+  return subgroups ? lanes / width : 1;
+}
+
 void vulkan_back_gated_norm(struct walk *w, const struct gated_norm *op) {
   const struct tensor x = op->x, gate = op->gate, dy = walk_gradient(w, op->y), dx = walk_gradient(w, op->x);
   const struct tensor dgate = walk_gradient(w, op->gate), dweight = walk_gradient(w, op->weight);
-  const uint32_t width = op->groups * op->group_cols;
+  const uint32_t width = op->groups * op->group_cols, all = op->groups + (width < x.cols); // with the other columns
   const struct tensor parts = walk_tensor(w, divide_up(x.rows, GATED_NORM_BACK_ROWS), width, width);
   if (!parts.buffer) return;
-  const uint32_t lanes = back_row_lanes(w, op->group_cols);
+  uint32_t spec[GATED_NORM_BACK_SPECS] = {[GATED_NORM_BACK_SPEC_ALIGNED] =
+                                              are_fours(op->group_cols, op->from, x.stride) &&
+                                              are_fours(dy.stride, dx.stride, gate.stride | dgate.stride),
+                                          [GATED_NORM_BACK_SPEC_PLACE] = op->place,
+                                          [GATED_NORM_BACK_SPEC_GATED] = gate.buffer != NULL};
+  const uint32_t teams = choose_norm_teams(vulkan_plan(w->c), op->group_cols, all, spec);
   const struct gated_norm_back_args args = {.T = x.rows,
                                             .cols = x.cols,
                                             .groups = op->groups,
                                             .n = op->group_cols,
                                             .from = op->from,
-                                            .place = op->place,
-                                            .gated = gate.buffer != NULL,
                                             .weight_step = op->weight.cols == op->group_cols ? 0 : op->group_cols,
                                             .x_stride = x.stride,
                                             .gate_stride = gate.stride,
@@ -141,18 +138,31 @@ void vulkan_back_gated_norm(struct walk *w, const struct gated_norm *op) {
                                             .dx_stride = dx.stride,
                                             .dgate_stride = dgate.stride,
                                             .eps = op->eps,
-                                            .add = !walk_is_fresh(w, 1)};
-  const struct binding bindings[GATED_NORM_BACK_BINDINGS] = {[GATED_NORM_BACK_X] = vulkan_bind(x, x),
-                                                             [GATED_NORM_BACK_GATE] = vulkan_bind(gate, x),
-                                                             [GATED_NORM_BACK_WEIGHT] = vulkan_bind(op->weight, x),
-                                                             [GATED_NORM_BACK_DY] = vulkan_bind(dy, x),
-                                                             [GATED_NORM_BACK_DX] = back_bind(dx, args.add),
-                                                             [GATED_NORM_BACK_DGATE] = vulkan_bind(dgate, dx),
-                                                             [GATED_NORM_BACK_PARTS] = vulkan_bind(parts, x)};
-  const uint32_t others = width < x.cols;
-  back_dispatch(w, BACKWARD_gated_norm_back, &lanes, bindings, &args, (struct grid){parts.rows, op->groups + others, 1},
+                                            .add = !walk_is_fresh(w, 1),
+                                            .add_gate = !walk_is_fresh(w, 2)};
+  const struct binding bindings[GATED_NORM_BACK_BINDINGS] = {
+      [GATED_NORM_BACK_X] = vulkan_bind(x, x),
+      [GATED_NORM_BACK_GATE] = vulkan_bind(gate, x),
+      [GATED_NORM_BACK_WEIGHT] = vulkan_bind(op->weight, x),
+      [GATED_NORM_BACK_DY] = vulkan_bind(dy, x),
+      [GATED_NORM_BACK_DX] = back_bind(dx, args.add),
+      [GATED_NORM_BACK_DGATE] = gate.buffer ? back_bind(dgate, args.add_gate) : vulkan_bind(dx, dx),
+      [GATED_NORM_BACK_PARTS] = vulkan_bind(parts, x)};
+  back_dispatch(w, BACKWARD_gated_norm_back, spec, bindings, &args, (struct grid){parts.rows, divide_up(all, teams), 1},
                 40ull * x.rows * width);
   // One weight for all groups: a row for each group.
   if (dweight.buffer && op->place != NORM_ABSENT)
     back_sum_rows(w, dweight, parts, (uint64_t)parts.rows * width / dweight.cols, dweight.cols, 0);
+}
+
+void vulkan_back_norm(struct walk *w, const struct norm *op) {
+  assert(!op->last.buffer);
+  const struct gated_norm norm = {.y = op->y,
+                                  .x = op->x,
+                                  .weight = op->weight,
+                                  .groups = 1,
+                                  .group_cols = op->x.cols,
+                                  .place = NORM_FIRST,
+                                  .eps = op->eps};
+  vulkan_back_gated_norm(w, &norm);
 }
