@@ -179,10 +179,54 @@ static void norms_match_their_twin(deltaic_device *device) {
   for (size_t i = 0; i < sizeof plain / sizeof *plain; i++) on_both(device, "norm", make_plain_norm, &plain[i]);
 }
 
+// ---------------------------------------------------------------- the loss
+
+struct loss_shape {
+  uint32_t n, V;
+  bool taught;
+  float range; // of logits
+};
+
+static void make_loss(struct setup *s, const void *shape) {
+  enum { FIRST = 3 }; // prediction of the first row
+  const struct loss_shape *p = shape;
+  const struct tensor none = {0};
+  // The gradient is where the logits were, so all of these are in the buffer of gradients.
+  struct loss_rows r = {.z = value(s, p->n, p->V),
+                        .taught = p->taught ? value(s, p->n, p->V) : none,
+                        .losses = value(s, FIRST + p->n, 2),
+                        .first = FIRST,
+                        .tau = p->taught ? 1.7 : 1,
+                        .factor = 3,
+                        .kd_factor = 0.8};
+  r.z.buffer = r.losses.buffer = &s->gradients;
+  r.targets = (struct tensor){
+      .dtype = DTYPE_I32, .rows = 1, .cols = FIRST + p->n, .stride = FIRST + p->n, .buffer = &s->sequences};
+  for (uint32_t t = 0; t < p->n; t++) {
+    for (uint32_t c = 0; c < p->V; c++) f32_row(&r.z, t)[c] *= p->range;
+    ((int32_t *)s->sequences.mapped)[FIRST + t] = t == 1 ? -1 : (int32_t)(t * 7919 % p->V);
+  }
+  begin(s, 0, NULL);
+  s->walk.functions->loss(&s->walk, &r);
+  run(s);
+}
+
+static void losses_match_their_twin(deltaic_device *device) {
+  static const struct loss_shape shapes[] = {{.n = 4, .V = 5, .range = 9},
+                                             {.n = 3, .V = 64, .range = 2},
+                                             {.n = 5, .V = 1004, .range = 9},
+                                             {.n = 3, .V = 3001, .range = 30},
+                                             {.n = 4, .V = 4100, .range = 9},
+                                             {.n = 2, .V = 20, .taught = true, .range = 4},
+                                             {.n = 4, .V = 1307, .taught = true, .range = 4}};
+  for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) on_both(device, "loss", make_loss, &shapes[i]);
+}
+
 // DELTAIC_TEST_FILTER: only the tests that match it.
 int main(void) {
   const struct CMUnitTest tests[] = {
       device_test(norms_match_their_twin),
+      device_test(losses_match_their_twin),
   };
   cmocka_set_test_filter(getenv("DELTAIC_TEST_FILTER"));
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -9,13 +9,25 @@
 static_assert(BACK_OF_GATED == NORM_OF_GATED && BACK_FIRST == NORM_FIRST && BACK_ABSENT == NORM_ABSENT,
               "shaders and host number the norm's places alike");
 
+static bool are_fours(uint32_t a, uint32_t b, uint32_t c) { return (a | b | c) % 4 == 0; }
+
+// A row is read once if the registers of a workgroup hold it, so long rows get as many invocations as the device
+// allows.
 void vulkan_back_loss(struct walk *w, const struct loss_rows *r) {
-  const uint32_t lanes = vulkan_plan(w->c)->lanes;
+  enum { MOST_HELD = 8, MOST_LANES = 1024 };
+  const struct plan *plan = vulkan_plan(w->c);
+  const bool aligned = are_fours(r->z.cols, r->z.stride, r->taught.stride);
+  const uint32_t units = r->z.cols / (aligned ? 4 : 1), most = plan->software ? plan->lanes : plan->most_lanes;
+  uint32_t lanes = plan->lanes;
+  while (lanes * 2 <= min32(most, MOST_LANES) && lanes * MOST_HELD < units) lanes *= 2;
+  const uint32_t spec[LOSS_BACK_SPECS] = {[LOSS_BACK_SPEC_LANES] = lanes,
+                                          [LOSS_BACK_SPEC_ALIGNED] = aligned,
+                                          [LOSS_BACK_SPEC_HELD] = min32(divide_up(units, lanes), MOST_HELD),
+                                          [LOSS_BACK_SPEC_TEACHES] = r->taught.buffer != NULL};
   const struct loss_back_args args = {.V = r->z.cols,
                                       .z_stride = r->z.stride,
                                       .taught_stride = r->taught.stride,
                                       .first = r->first,
-                                      .taught = r->taught.buffer != NULL,
                                       .tau = (float)r->tau,
                                       .factor = (float)r->factor,
                                       .kd_factor = (float)r->kd_factor};
@@ -23,7 +35,7 @@ void vulkan_back_loss(struct walk *w, const struct loss_rows *r) {
                                                        [LOSS_BACK_TAUGHT] = vulkan_bind(r->taught, r->targets),
                                                        [LOSS_BACK_TARGETS] = vulkan_bind(r->targets, r->z),
                                                        [LOSS_BACK_LOSSES] = vulkan_bind(r->losses, r->z)};
-  back_dispatch(w, BACKWARD_loss_back, &lanes, bindings, &args, (struct grid){r->z.rows, 1, 1},
+  back_dispatch(w, BACKWARD_loss_back, spec, bindings, &args, (struct grid){r->z.rows, 1, 1},
                 20ull * r->z.rows * r->z.cols);
 }
 
@@ -69,8 +81,7 @@ void vulkan_back_glu(struct walk *w, const struct glu *op) {
   struct tensor dboth = walk_gradient(w, both);
   dboth.dtype = DTYPE_F16;
   const uint32_t beside = (uint32_t)((x.offset - gate.offset) / sizeof(float));
-  const bool aligned =
-      dy.cols % 4 == 0 && beside % 4 == 0 && dy.stride % 4 == 0 && gate.stride % 4 == 0 && x.stride % 4 == 0;
+  const bool aligned = are_fours(dy.cols, beside, dy.stride) && are_fours(gate.stride, x.stride, 0);
   const bool half = aligned && is_rounded(w, op, both) && walk_place(w, both, dboth);
   const struct tensor dgate = walk_gradient(w, gate);
   struct tensor dx = half ? dgate : walk_gradient(w, x);
@@ -95,8 +106,6 @@ void vulkan_back_glu(struct walk *w, const struct glu *op) {
   back_dispatch(w, half ? BACKWARD_glu_back_halves : BACKWARD_glu_back, spec, bindings, &args,
                 back_grid(aligned ? dy.cols / 4 : dy.cols, lanes, dy.rows, 1), 30ull * dy.rows * dy.cols);
 }
-
-static bool are_fours(uint32_t a, uint32_t b, uint32_t c) { return (a | b | c) % 4 == 0; }
 
 // A subgroup takes a group that its registers hold, else a workgroup, of few invocations that hold several units each:
 // all workgroups of a long text then fit on a device at once. Returns the teams of a workgroup.
