@@ -10,11 +10,11 @@
 #define GLU_BACK_BINDINGS 5
 #define GLU_BACK_SPEC_LANES 0
 #define GLU_BACK_SPEC_ALIGNED 1 // 1: F, x_from and the strides are multiples of 4
-#define GLU_BACK_SPECS 2
+#define GLU_BACK_SPEC_ACTIVATION 2
+#define GLU_BACK_SPECS 3
 struct glu_back_args {
   uint T;
   uint F;
-  uint activation;
   uint dy_stride;
   uint gate_stride;
   uint x_stride;

@@ -179,6 +179,39 @@ static void norms_match_their_twin(deltaic_device *device) {
   for (size_t i = 0; i < sizeof plain / sizeof *plain; i++) on_both(device, "norm", make_plain_norm, &plain[i]);
 }
 
+// ---------------------------------------------------------------- gated units
+
+struct glu_shape {
+  uint32_t T, F;
+  enum activation activation;
+  bool joined, adds; // gate and x are halves of one value
+};
+
+static void make_glu(struct setup *s, const void *shape) {
+  const struct glu_shape *p = shape;
+  struct tensor both = value(s, p->T, p->joined ? 2 * p->F : p->F), x = both;
+  both.cols = x.cols = p->F;
+  if (p->joined)
+    x.offset += p->F * sizeof(float);
+  else
+    x = value(s, p->T, p->F);
+  const struct glu op = {.y = value(s, p->T, p->F), .gate = both, .x = x, .activation = p->activation};
+  begin(s, p->adds ? 0 : 1u << 1 | 1u << 2, (struct tensor[]){op.y, op.gate, op.x});
+  s->walk.functions->glu(&s->walk, &op);
+  run(s);
+}
+
+static void gated_units_match_their_twin(deltaic_device *device) {
+  for (int a = ACTIVATION_IDENTITY; a <= ACTIVATION_SIGMOID; a++)
+    for (int i = 0; i < 4; i++)
+      on_both(device, "gated unit", make_glu,
+              &(struct glu_shape){.T = 3,
+                                  .F = i % 2 ? 300 : 35,
+                                  .activation = (enum activation)a,
+                                  .joined = i > 1,
+                                  .adds = i == 1 || i == 2});
+}
+
 // ---------------------------------------------------------------- the loss
 
 struct loss_shape {
@@ -226,6 +259,7 @@ static void losses_match_their_twin(deltaic_device *device) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       device_test(norms_match_their_twin),
+      device_test(gated_units_match_their_twin),
       device_test(losses_match_their_twin),
   };
   cmocka_set_test_filter(getenv("DELTAIC_TEST_FILTER"));

@@ -89,10 +89,10 @@ void vulkan_back_glu(struct walk *w, const struct glu *op) {
   if (!half) dx.offset -= from * sizeof(float);
   x.offset -= from * sizeof(float);
   x.cols = dx.cols += from;
-  const uint32_t spec[GLU_BACK_SPECS] = {[GLU_BACK_SPEC_LANES] = lanes, [GLU_BACK_SPEC_ALIGNED] = aligned};
+  const uint32_t spec[GLU_BACK_SPECS] = {
+      [GLU_BACK_SPEC_LANES] = lanes, [GLU_BACK_SPEC_ALIGNED] = aligned, [GLU_BACK_SPEC_ACTIVATION] = op->activation};
   const struct glu_back_args args = {.T = dy.rows,
                                      .F = dy.cols,
-                                     .activation = op->activation,
                                      .dy_stride = dy.stride,
                                      .gate_stride = gate.stride,
                                      .x_stride = x.stride,
