@@ -20,9 +20,10 @@
 #define CONV_BACK_TAPS 3 // (W, C) in, f32
 #define CONV_BACK_HISTORY_BINDINGS 4
 #define CONV_BACK_SPEC_LANES 0
-#define CONV_BACK_SPEC_W 1 // slopes, inputs
-#define CONV_BACK_SLOPES_SPECS 2
-#define CONV_BACK_INPUTS_SPECS 2
+#define CONV_BACK_SPEC_W 1       // slopes, inputs
+#define CONV_BACK_SPEC_ALIGNED 2 // slopes, inputs; 1: C and the strides are multiples of 4
+#define CONV_BACK_SLOPES_SPECS 3
+#define CONV_BACK_INPUTS_SPECS 3
 #define CONV_BACK_HISTORY_SPECS 1
 #define CONV_BACK_TOKENS 32 // of an invocation of slopes and inputs
 struct conv_back_args {

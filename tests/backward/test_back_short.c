@@ -212,6 +212,48 @@ static void gated_units_match_their_twin(deltaic_device *device) {
                                   .adds = i == 1 || i == 2});
 }
 
+// ---------------------------------------------------------------- convolutions
+
+struct conv_shape {
+  uint32_t C, W, silu_from;
+  bool bias, history, adds;
+};
+
+// Texts of less than a block of tokens, of several, and shorter than the filter.
+static void make_conv(struct setup *s, const void *shape) {
+  enum { TEXTS = 3, MOST_T = 67 };
+  static const uint32_t lengths[TEXTS] = {MOST_T, 2, 33};
+  const struct conv_shape *p = shape;
+  const struct tensor none = {0};
+  uint32_t T = 0;
+  for (uint32_t b = 0; b < TEXTS; T += lengths[b++])
+    ((struct sequence *)s->sequences.mapped)[b] = (struct sequence){T, lengths[b], 0, TEXTS - 1 - b};
+  s->list.longest = MOST_T;
+  const struct tensor history = {
+      .rows = TEXTS, .cols = (p->W - 1) * p->C, .stride = (p->W - 1) * p->C, .buffer = &s->states};
+  const struct conv op = {.y = value(s, T, p->C),
+                          .history = p->history ? history : none,
+                          .x = value(s, T, p->C),
+                          .weight = value(s, p->W, p->C),
+                          .bias = p->bias ? value(s, 1, p->C) : none,
+                          .sequences = {.rows = TEXTS, .cols = 4, .stride = 4, .buffer = &s->sequences},
+                          .a = {.W = p->W, .C = p->C, .silu_from = p->silu_from}};
+  begin(s, p->adds ? 0 : 1u << 2, (struct tensor[]){op.y, op.history, op.x});
+  s->walk.functions->conv(&s->walk, &op);
+  run(s);
+}
+
+static void convolutions_match_their_twin(deltaic_device *device) {
+  static const struct conv_shape shapes[] = {
+      {.C = 48, .W = 4, .bias = true, .history = true},
+      {.C = 300, .W = 4, .silu_from = 102, .history = true, .adds = true},
+      {.C = 35, .W = 4, .silu_from = 3, .bias = true, .history = true, .adds = true},
+      {.C = 20, .W = 3, .silu_from = 20},
+      {.C = 6, .W = 2, .history = true},
+  };
+  for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) on_both(device, "convolution", make_conv, &shapes[i]);
+}
+
 // ---------------------------------------------------------------- the loss
 
 struct loss_shape {
@@ -260,6 +302,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       device_test(norms_match_their_twin),
       device_test(gated_units_match_their_twin),
+      device_test(convolutions_match_their_twin),
       device_test(losses_match_their_twin),
   };
   cmocka_set_test_filter(getenv("DELTAIC_TEST_FILTER"));

@@ -14,18 +14,23 @@ struct conv_call {
   struct conv_back_args args;
 };
 
-// Invocations go through blocks of tokens.
-static struct grid conv_grid(const struct walk *w, const struct conv_call *v) {
-  return (struct grid){divide_up(v->d.cols, vulkan_plan(w->c)->block_lanes),
+// Invocations go through blocks of tokens. They hold much, so workgroups are small. strides: all that have to be
+// multiples of 4, in one number.
+static struct grid choose_conv(const struct walk *w, const struct conv_call *v, uint32_t strides, uint32_t *spec) {
+  enum { MOST_LANES = 128 };
+  const bool aligned = (v->d.cols | v->o->weight.stride | strides) % 4 == 0;
+  spec[CONV_BACK_SPEC_LANES] = min32(vulkan_plan(w->c)->block_lanes, MOST_LANES);
+  spec[CONV_BACK_SPEC_W] = v->o->a.W;
+  spec[CONV_BACK_SPEC_ALIGNED] = aligned;
+  return (struct grid){divide_up(aligned ? v->d.cols / 4 : v->d.cols, spec[CONV_BACK_SPEC_LANES]),
                        divide_up(vulkan_longest(w->c, v->d), CONV_BACK_TOKENS), v->o->sequences.rows};
 }
 
 static void conv_slopes(struct walk *w, const struct conv_call *v) {
   const struct conv *o = v->o;
-  const uint32_t spec[CONV_BACK_SLOPES_SPECS] = {
-      [CONV_BACK_SPEC_LANES] = vulkan_plan(w->c)->block_lanes, [CONV_BACK_SPEC_W] = o->a.W};
-  const struct grid grid = conv_grid(w, v);
   const struct tensor d = v->d, dy = walk_gradient(w, o->y);
+  uint32_t spec[CONV_BACK_SLOPES_SPECS];
+  const struct grid grid = choose_conv(w, v, o->x.stride | dy.stride | v->before.stride, spec);
   struct tensor dweight = walk_gradient(w, o->weight), parts = {0};
   const uint64_t all = (uint64_t)o->a.W * d.cols;
   if (dweight.buffer) parts = walk_tensor(w, grid.y * grid.z, all, all);
@@ -54,8 +59,9 @@ static void conv_slopes(struct walk *w, const struct conv_call *v) {
 static void conv_inputs(struct walk *w, const struct conv_call *v) {
   const struct conv *o = v->o;
   const uint32_t lanes = vulkan_plan(w->c)->block_lanes;
-  const uint32_t spec[CONV_BACK_INPUTS_SPECS] = {[CONV_BACK_SPEC_LANES] = lanes, [CONV_BACK_SPEC_W] = o->a.W};
   const struct tensor d = v->d, dx = walk_gradient(w, o->x);
+  uint32_t spec[CONV_BACK_INPUTS_SPECS];
+  const struct grid grid = choose_conv(w, v, dx.stride | v->dhistory.stride, spec);
   struct conv_back_args args = v->args;
   args.has_history = v->dhistory.buffer != NULL;
   args.x_stride = dx.stride;
@@ -68,7 +74,7 @@ static void conv_inputs(struct walk *w, const struct conv_call *v) {
                                                             [CONV_BACK_HISTORY] = history,
                                                             [CONV_BACK_X] = back_bind(dx, args.add),
                                                             [CONV_BACK_WEIGHT] = weight};
-  back_dispatch(w, BACKWARD_conv_back_inputs, spec, inputs, &args, conv_grid(w, v), 2ull * o->a.W * d.rows * d.cols);
+  back_dispatch(w, BACKWARD_conv_back_inputs, spec, inputs, &args, grid, 2ull * o->a.W * d.rows * d.cols);
   if (!v->dhistory.buffer || o->a.W < 2) return;
   const struct binding bindings[CONV_BACK_HISTORY_BINDINGS] = {[CONV_BACK_D] = vulkan_bind(d, d),
                                                                [CONV_BACK_SEQUENCES] = sequences,
