@@ -126,6 +126,18 @@ static void on_both(deltaic_device *device, const char *what, record make, const
   cpu->functions->close(cpu);
 }
 
+// The same with the wide workgroups of a GPU whose subgroups may be partly filled.
+static void on_both_as_on_gpus(deltaic_device *device, const char *what, record make, const void *shape) {
+  if (walk_functions(device->backend) == &backward_on_cpu) return;
+  struct plan *plan = &vulkan_device(device->backend)->plan;
+  const struct plan own = *plan;
+  plan->subgroup_width = 0;
+  plan->software = false;
+  plan->lanes = min32(256, plan->most_lanes);
+  on_both(device, what, make, shape);
+  *plan = own;
+}
+
 // ---------------------------------------------------------------- norms
 
 struct norm_shape {
@@ -175,7 +187,10 @@ static void norms_match_their_twin(deltaic_device *device) {
       {.T = 34, .groups = 1, .n = 1027, .place = NORM_FIRST, .gated = true, .adds = true},
   };
   static const struct norm_shape plain[] = {{.T = 21, .n = 64}, {.T = 40, .n = 515, .adds = true}, {.T = 5, .n = 6}};
-  for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) on_both(device, "gated norm", make_norm, &shapes[i]);
+  for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+    on_both(device, "gated norm", make_norm, &shapes[i]);
+    on_both_as_on_gpus(device, "gated norm, wide", make_norm, &shapes[i]);
+  }
   for (size_t i = 0; i < sizeof plain / sizeof *plain; i++) on_both(device, "norm", make_plain_norm, &plain[i]);
 }
 
@@ -292,9 +307,13 @@ static void losses_match_their_twin(deltaic_device *device) {
                                              {.n = 5, .V = 1004, .range = 9},
                                              {.n = 3, .V = 3001, .range = 30},
                                              {.n = 4, .V = 4100, .range = 9},
+                                             {.n = 2, .V = 9001, .range = 9},
                                              {.n = 2, .V = 20, .taught = true, .range = 4},
                                              {.n = 4, .V = 1307, .taught = true, .range = 4}};
-  for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) on_both(device, "loss", make_loss, &shapes[i]);
+  for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+    on_both(device, "loss", make_loss, &shapes[i]);
+    on_both_as_on_gpus(device, "loss, wide", make_loss, &shapes[i]);
+  }
 }
 
 // DELTAIC_TEST_FILTER: only the tests that match it.
