@@ -14,7 +14,7 @@ void learner_batch_free(struct learner *l) {
   l->rows = l->T = 0;
 }
 
-// Memory that the host sees, with `count` numbers.
+// Memory that the host writes, with `count` numbers. To read it may cost a trip over the bus for each number.
 static deltaic_status make_shared(struct learner *l, struct buffer *b, uint64_t count, const char *what) {
   return l->backend->functions->buffer_create(l->backend, MEMORY_SHARED, count * sizeof(float), what, b);
 }
@@ -63,7 +63,7 @@ deltaic_status learner_batch_take(struct learner *l, const struct learner_batch 
     if (!status) status = make_shared(l, &l->sequences, 4ull * l->rows, "sequences");
     if (!status) status = make_shared(l, &l->tokens, N, "tokens");
     if (!status) status = make_shared(l, &l->targets, N, "targets");
-    if (!status) status = make_shared(l, &l->losses, 2 * N, "losses");
+    if (!status) status = learner_room(l, &l->losses, 2 * N * sizeof(float), "losses");
     if (status) learner_batch_free(l);
   }
   for (uint32_t r = 0; r < batch->rows && !status; r++) {

@@ -6,6 +6,7 @@
 #include "learner_inside.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 // Rows of a slice. Cooperative matrices need many.
 enum { SLICE = 256, FAST_SLICE = 2048 };
@@ -31,19 +32,24 @@ static void head_back(struct learner *l, struct tensor head, struct tensor dz, s
 }
 
 // The number of predictions that count.
-static uint32_t count_targets(const struct learner *l, uint32_t rows) {
-  const int32_t *targets = l->targets.mapped;
+static uint32_t count_targets(const struct learner_batch *batch) {
+  const uint32_t rows = batch->rows * batch->T;
   uint32_t n = 0;
-  for (uint32_t t = 0; t < rows; t++) n += targets[t] >= 0;
+  for (uint32_t t = 0; t < rows; t++) n += !batch->targets || batch->targets[t] >= 0;
   return n;
 }
 
-static void sum_losses(const struct learner *l, uint32_t rows, uint32_t N, struct learner_loss *loss) {
-  const float *losses = l->losses.mapped;
-  for (uint32_t t = 0; t < rows; t++) {
+static deltaic_status sum_losses(struct learner *l, uint32_t rows, uint32_t N, struct learner_loss *loss) {
+  const uint64_t bytes = 2ull * rows * sizeof(float);
+  float *losses = malloc(bytes);
+  if (!losses) return fail_memory("the losses of a batch", bytes);
+  const deltaic_status status = l->backend->functions->buffer_read(l->backend, &l->losses, 0, losses, bytes);
+  for (uint32_t t = 0; t < rows && !status; t++) {
     loss->ce += losses[2 * t] / N;
     loss->kd += losses[2 * t + 1] / N;
   }
+  free(losses);
+  return status;
 }
 
 // The power of two that makes share, the gradient's factor of each prediction, 16 to 32: gradients of values are then
@@ -60,7 +66,7 @@ double learner_unit(const struct learner *l) { return l->unit > 0 ? l->unit : 1;
 deltaic_status learner_head(struct learner *l, const struct learner_batch *batch, struct tensor hidden,
                             struct tensor taught, const struct distillation *d, double scale,
                             struct learner_loss *loss) {
-  const uint32_t rows = batch->rows * batch->T, N = count_targets(l, rows);
+  const uint32_t rows = batch->rows * batch->T, N = count_targets(batch);
   const uint64_t bindable = l->backend->max_binding_bytes / sizeof(float) / l->model.head.rows;
   const uint32_t slice = l->fast && bindable >= FAST_SLICE ? FAST_SLICE : SLICE;
   struct walk *w = &l->walk;
@@ -87,6 +93,6 @@ deltaic_status learner_head(struct learner *l, const struct learner_batch *batch
     if (scale != 0) head_back(l, head, r.z, h);
   }
   if (!w->status) w->status = learner_run(l);
-  if (!w->status) sum_losses(l, rows, N, loss);
+  if (!w->status) w->status = sum_losses(l, rows, N, loss);
   return w->status;
 }

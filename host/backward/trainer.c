@@ -64,7 +64,7 @@ static deltaic_status make_memory(struct trainer *t) {
     if (!status) item_strips(&t->items[i], count_sums, t);
   }
   if (status) return status;
-  status = b->functions->buffer_create(b, MEMORY_SHARED, 2 * t->sum_count * sizeof(float), "sums of squares", &t->sums);
+  status = b->functions->buffer_create(b, MEMORY_DEVICE, 2 * t->sum_count * sizeof(float), "sums of squares", &t->sums);
   // Nothing changes, as B, moments, gradients and rate are 0. But all kernels are compiled: a step that stopped at one
   // of them could not be undone.
   return status ? status : update(t, 0, 0);
@@ -269,6 +269,17 @@ static deltaic_status fetch_gradients(struct trainer *t) {
   return status;
 }
 
+static deltaic_status add_squares_up(struct trainer *t, double *squares) {
+  const uint64_t n = 2 * t->sum_count;
+  float *sums = malloc(n * sizeof *sums);
+  if (!sums) return fail_memory("sums of squares", n * sizeof *sums);
+  struct backend *b = learner_backend(t->learner);
+  const deltaic_status status = b->functions->buffer_read(b, &t->sums, 0, sums, n * sizeof *sums);
+  for (uint64_t i = 0; i < n && !status; i++) *squares += sums[i];
+  free(sums);
+  return status;
+}
+
 static deltaic_status find_norm(struct trainer *t, double *norm) {
   deltaic_status status = fetch_gradients(t);
   if (status) return status;
@@ -281,9 +292,9 @@ static deltaic_status find_norm(struct trainer *t, double *norm) {
     item_strips(&t->items[i], add_squares, &q);
   }
   status = learner_end(t->learner);
-  if (status) return status;
   double squares = 0;
-  for (uint64_t i = 0; i < 2 * t->sum_count; i++) squares += ((const float *)t->sums.mapped)[i];
+  if (!status) status = add_squares_up(t, &squares);
+  if (status) return status;
   *norm = sqrt(squares);
   return isfinite(squares) ? DELTAIC_OK : fail(DELTAIC_INVALID_ARGUMENT, "the gradient is not finite");
 }
