@@ -53,7 +53,10 @@ struct tensor walk_half(struct walk *w, uint64_t rows, uint64_t cols) {
   return t;
 }
 
+// A gradient is f32, and where its value is f16 there is room for it (lower_values.c).
 static struct tensor moved(struct tensor t, struct buffer *to) {
+  if (t.dtype == DTYPE_F16) t.stride = t.cols;
+  t.dtype = DTYPE_F32;
   t.buffer = to->bytes ? to : NULL;
   return t;
 }

@@ -41,7 +41,8 @@ struct oplist {
                           // AUTO, but without cooperative matrices; no list with Mamba-2 uses it
   uint32_t longest;       // tokens of the longest sequence; 0: unknown
   bool plain;             // no operations are joined (for tests)
-  bool keep;              // every value is f32 and keeps its memory until the list is cleared: for a walk in reverse
+  bool keep;              // for a walk in reverse: every value keeps its memory until the list is cleared, with room for
+                          // f32, and is f32 unless products alone read it
   // Zeroed memory (backend.parts_bytes) in which the workgroups of one output tile add their partial sums; or absent.
   struct tensor parts;
   struct tensor scratch; // (1, n) f32: memory for the values and for the operations' own scratch

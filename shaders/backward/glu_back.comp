@@ -17,7 +17,7 @@ UNITS(readonly, GLU_BACK_DY, dy)
 layout(set = 0, binding = GLU_BACK_DGATE) writeonly buffer dgate_block { uvec2 dgate4[]; };
 layout(set = 0, binding = GLU_BACK_DX) writeonly buffer dx_block { uvec2 dx4[]; };
 #include "rounded.glsl"
-#define GIVE(name, at, v) name##4[at] = uvec2(rounded(v.x, v.y), rounded(v.z, v.w));
+#define GIVE(name, at, v) name##4[at] = rounded4(v);
 #else
 UNITS(, GLU_BACK_DGATE, dgate)
 UNITS(, GLU_BACK_DX, dx)

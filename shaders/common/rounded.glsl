@@ -6,3 +6,4 @@ float nearest(float v) {
   return abs(v) < 65520.0 ? r : v * 1e38; // also keeps a NaN
 }
 uint rounded(float low, float high) { return packHalf2x16(vec2(nearest(low), nearest(high))); }
+uvec2 rounded4(vec4 v) { return uvec2(rounded(v.x, v.y), rounded(v.z, v.w)); }

@@ -34,12 +34,6 @@ static struct linear_input norm_input(struct lowering *w, uint32_t i) {
   return (struct linear_input){.x = norm.x, .weight = norm.weight, .h = norm.y, .eps = norm.eps, .ahead = &w->ahead};
 }
 
-static bool reads(const struct op *op, struct tensor t) {
-  for (uint32_t k = op_shapes[op->kind].writes; k < op_tensors(op->kind); k++)
-    if (same_value(op->t[k], t)) return true;
-  return false;
-}
-
 // Whether norm i gets no kernel, because all its readers are products of one token that can compute it. Its input must
 // live as long as they need it.
 static bool is_left_to_readers(const struct lowering *w, uint32_t i) {
@@ -55,7 +49,7 @@ static bool is_left_to_readers(const struct lowering *w, uint32_t i) {
                    op->kind == OP_LINEAR && same_value(op->linear.x, n->y) && vulkan_linear_norms(w->c, op->linear.w),
                experts =
                    op->kind == OP_EXPERTS && same_value(op->experts.x, n->y) && vulkan_experts_norm(w->c, &op->experts);
-    if (reads(op, n->y) && !linear && !experts) return false;
+    if (op_reads(op, n->y) && !linear && !experts) return false;
   }
   return true;
 }
@@ -280,7 +274,7 @@ void vulkan_lower(struct recorder *c, struct oplist *l) {
     if (r->commands) commands_fail(r->commands, status);
     return;
   }
-  if (!l->keep) lower_dtypes(c, l);
+  lower_dtypes(c, l);
   for (uint32_t n; w.i < l->count; w.i += n) {
     n = 1;
     if (!l->plain && is_input_norm(l, w.i)) {

@@ -68,7 +68,43 @@ static void plan_rule_dtypes(const struct recorder *c, struct oplist *l, uint32_
   set_output_dtype(l, i, DTYPE_F16);
 }
 
+// Whether product `op` reads t, in f16, and nothing else of it.
+static bool reads_half(const struct recorder *c, const struct oplist *l, const struct op *op, struct tensor t) {
+  const struct value *v = &l->values[t.value - 1];
+  for (uint32_t k = op_shapes[op->kind].writes; k < op_tensors(op->kind); k++)
+    if (same_value(op->t[k], t) && (op->kind != OP_LINEAR || k != 1)) return false;
+  return op->linear.x.rows == v->rows && op->linear.x.cols == v->cols &&
+         vulkan_input_dtype(c, op->linear.w, v->rows) == DTYPE_F16;
+}
+
+// In a list that keeps its values: whether t is f16. It is, if a norm or a gated unit writes it and only products read
+// it, which would round it anyway. No other operation's backward pass reads such an output.
+static bool is_kept_half(const struct recorder *c, const struct oplist *l, struct tensor t) {
+  if (!t.value || l->values[t.value - 1].bound.buffer) return false;
+  const uint32_t writer = writer_of(l, t, (uint32_t)l->count);
+  bool found = false;
+  if (!is_kind(l, writer, OP_GLU) && (!is_kind(l, writer, OP_NORM) || tensor_present(l->ops[writer].norm.last)))
+    return false;
+  for (uint32_t i = writer + 1; i < l->count; i++)
+    if (op_reads(&l->ops[i], t)) {
+      found = true;
+      if (!reads_half(c, l, &l->ops[i], t)) return false;
+    }
+  return found;
+}
+
+static void lower_kept(const struct recorder *c, struct oplist *l) {
+  for (uint32_t i = 0; i < l->count; i++) {
+    const struct tensor t = l->ops[i].t[0];
+    if (op_shapes[l->ops[i].kind].writes && is_kept_half(c, l, t)) set_dtype(l, t, DTYPE_F16);
+  }
+}
+
 void lower_dtypes(const struct recorder *c, struct oplist *l) {
+  if (l->keep) {
+    lower_kept(c, l);
+    return;
+  }
   for (uint32_t i = 0; i < l->count; i++) {
     const struct op *op = &l->ops[i];
     if (op->kind == OP_GLU || op->kind == OP_ATTENTION) set_dtype(l, op->t[0], wanted_dtype(c, l, i));
@@ -84,7 +120,8 @@ void lower_dtypes(const struct recorder *c, struct oplist *l) {
 
 // An f16 copy of a product's input, where that stays f32 for a walk in reverse.
 static uint64_t input_bytes(const struct recorder *c, const struct linear *p) {
-  if (!vulkan_list(c)->keep || vulkan_input_dtype(c, p->w, p->x.rows) != DTYPE_F16) return 0;
+  const struct oplist *l = vulkan_list(c);
+  if (!l->keep || vulkan_input_dtype(c, p->w, p->x.rows) != DTYPE_F16 || is_kept_half(c, l, p->x)) return 0;
   return 2ull * p->x.rows * round_up(p->x.cols, 8);
 }
 
@@ -124,6 +161,6 @@ uint64_t vulkan_list_bytes(struct backend *b, struct oplist *l, uint64_t *larges
   const struct vulkan_recorder r = {.base = {.backend = b}, .list = l};
   lower_reserve(l);
   const uint64_t bytes = oplist_plan(l, b, planned_scratch, largest);
-  if (!l->status && !l->keep) lower_dtypes(&r.base, l);
+  if (!l->status) lower_dtypes(&r.base, l);
   return bytes;
 }

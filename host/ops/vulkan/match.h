@@ -6,6 +6,11 @@
 static inline bool is_kind(const struct oplist *l, uint32_t i, enum op_kind kind) {
   return i < l->count && l->ops[i].kind == kind;
 }
+static inline bool op_reads(const struct op *op, struct tensor t) {
+  for (uint32_t k = op_shapes[op->kind].writes; k < op_tensors(op->kind); k++)
+    if (same_value(op->t[k], t)) return true;
+  return false;
+}
 // Whether operation `reader` is the only reader of the first output of operation i, and reads all of it.
 static inline bool only_for(const struct oplist *l, uint32_t i, uint32_t reader) {
   return oplist_reader(l, l->ops[i].t[0], i) == reader;

@@ -324,8 +324,10 @@ void vulkan_glu(struct recorder *c, const struct glu *g) {
   const uint32_t spec[GLU_SPECS] = {[GLU_SPEC_LANES] = lanes, [GLU_SPEC_ALIGNED] = aligned};
   const struct grid grid = {divide_up(aligned ? y.cols / 4 : y.cols, lanes), min32(y.rows, MAX_GROUPS),
                             divide_up(y.rows, MAX_GROUPS)};
-  vulkan_dispatch(c, kernel_variant(x.dtype == DTYPE_F16 ? FAMILY_glu_x16 : FAMILY_glu, y.dtype), spec, bindings, &args,
-                  grid, 6ull * y.rows * y.cols);
+  const enum kernel_id kernel = y.dtype == DTYPE_F16 && vulkan_list(c)->keep
+                                    ? KERNEL_glu_rounded
+                                    : kernel_variant(x.dtype == DTYPE_F16 ? FAMILY_glu_x16 : FAMILY_glu, y.dtype);
+  vulkan_dispatch(c, kernel, spec, bindings, &args, grid, 6ull * y.rows * y.cols);
 }
 
 // ---------------------------------------------------------------- products and the operations around them

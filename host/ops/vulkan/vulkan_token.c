@@ -42,7 +42,9 @@ void vulkan_norm(struct recorder *c, const struct norm *norm, struct tensor rms)
                                     .keep = rms.buffer != NULL,
                                     .eps = norm->eps};
   uint32_t rows = last.buffer ? last.rows : x.rows;
-  vulkan_dispatch(c, kernel_variant(FAMILY_rmsnorm, y.dtype), spec, bindings, &args, (struct grid){rows, 1, 1},
+  const enum kernel_id kernel =
+      y.dtype == DTYPE_F16 && vulkan_list(c)->keep ? KERNEL_rmsnorm_rounded : kernel_variant(FAMILY_rmsnorm, y.dtype);
+  vulkan_dispatch(c, kernel, spec, bindings, &args, (struct grid){rows, 1, 1},
                   4ull * rows * x.cols);
 }
 
