@@ -363,8 +363,8 @@ static void compare_betas(const struct delta_args *a, const struct made *got, co
     compare_with("dbeta", gradient(got->s, got->rule.beta), gradient(want->s, want->rule.beta), h, 1);
 }
 
-// The fourth rule is of a card with few registers, whose subgroups share the steps of a block. The last one's heads fill
-// tiles, so that gradients of a whole block are written by fours.
+// The fourth rule is of a card with few registers, whose subgroups share the steps of a block. The last one's heads
+// fill tiles, so that gradients of a whole block are written by fours.
 static void compare_made(deltaic_device *device,
                          void (*look)(const struct delta_args *a, const struct made *got, const struct made *want)) {
   struct backend *cpu;
@@ -541,6 +541,14 @@ static void begin_products(struct setup *s, enum matrices use) {
   backend->functions->recorder_list(s->walk.c, &s->list); // of no operations
 }
 
+// In f16, rows at multiples of 8.
+static struct tensor half_value(struct setup *s, uint32_t rows, uint32_t cols) {
+  const uint32_t stride = (cols + 7) / 8 * 8;
+  struct tensor t = value(s, rows, stride / 2);
+  t.dtype = DTYPE_F16, t.cols = cols, t.stride = stride;
+  return t;
+}
+
 // Sizes with and without remainders, and few rows, which other kernels compute.
 static void products(uint32_t T, uint32_t N, uint32_t K, enum matrices use, double limit) {
   struct setup *s = setup("products");
@@ -548,15 +556,15 @@ static void products(uint32_t T, uint32_t N, uint32_t K, enum matrices use, doub
   const struct tensor y = value(s, T, N), dx = value(s, T, K), dw = value(s, N, K);
   const struct walk_functions *f = s->walk.functions;
   const bool half = use && N % 8 == 0; // a dy in f16, as a gated unit's
-  struct tensor dy16 = value(s, T, N / 2);
-  dy16.dtype = DTYPE_F16, dy16.cols = dy16.stride = N;
+  struct tensor dy16 = half_value(s, T, N), x16 = half_value(s, T, K);
   for (uint32_t t = 0; t < T; t++)
     for (uint32_t k = 0; k < K; k++) f32_row(&dx, t)[k] = NAN;
   begin_products(s, use);
   f->linear(&s->walk, y, x, w);
   if (half) f->round(&s->walk, dy16, dy);
   f->times(&s->walk, dx, half ? dy16 : dy, w, false);
-  f->add_outer(&s->walk, dw, half ? dy16 : dy, x);
+  if (use) f->round(&s->walk, x16, x);
+  f->add_outer(&s->walk, dw, half ? dy16 : dy, use ? x16 : x);
   assert_ok(s->walk.status);
   assert_ok(backend->functions->recorder_run(s->walk.c));
   const double off[] = {product_error(y, x, false, w, false), product_error(dx, dy, false, w, true),
@@ -572,7 +580,8 @@ static void products_match(deltaic_device *device) {
   backend = device->backend;
   const struct walk_functions *f = walk_functions(backend);
   const bool rounds = f->rounds && f->rounds(backend);
-  static const uint32_t sizes[][3] = {{1, 33, 40}, {3, 5, 9}, {37, 50, 70}, {130, 64, 96}, {64, 3, 200}, {300, 136, 72}};
+  static const uint32_t sizes[][3] = {{1, 33, 40},   {3, 5, 9},    {37, 50, 70},
+                                      {130, 64, 96}, {64, 3, 200}, {300, 136, 72}};
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
     products(sizes[i][0], sizes[i][1], sizes[i][2], MATRICES_NONE, 1e-6);
     if (rounds) products(sizes[i][0], sizes[i][1], sizes[i][2], MATRICES_BEST, 1e-3);

@@ -1,6 +1,6 @@
 // test_differences: gradients against differences of the loss, for models of every family, also those that have no
 // reference. Moving a tensor by h g, where g is its gradient, changes the loss by about h |g|^2. The Vulkan device's
-// gradients equal the CPU's within 1e-4.
+// gradients equal the CPU's within 1e-4, fast ones within 3e-2.
 #include "checkpoint.h"
 #include "device_handle.h"
 #include "devices.h"
@@ -95,13 +95,15 @@ static bool check_tensor(struct learner *l, const struct tensors *all, size_t i,
   return seen;
 }
 
-static void check_model(const char *name, deltaic_device *device, const struct tensors *other, struct tensors *all) {
+// other: the CPU's gradients, which the device's equal within `limit`. NULL: these are compared with differences.
+static void check_model(const char *name, deltaic_device *device, bool fast, const struct tensors *other, double limit,
+                        struct tensors *all) {
   struct learner *l;
   char path[512];
   int32_t tokens[ROWS * (T + 1)];
   snprintf(path, sizeof path, TESTS_DIR "/vectors/models/%s", name);
   memset(all, 0, sizeof *all);
-  assert_ok(learner_open(path, device->backend, 0, false, wanted, all, &l));
+  assert_ok(learner_open(path, device->backend, 0, fast, wanted, all, &l));
   fill_batch(l, tokens);
   const struct learner_batch batch = {tokens, ROWS, T, NULL};
   find_gradients(l, all, &batch);
@@ -117,7 +119,8 @@ static void check_model(const char *name, deltaic_device *device, const struct t
     for (uint64_t k = 0; k < all->elements[i]; k++)
       error += pow((double)all->gradients[i][k] - other->gradients[i][k], 2);
     const double norm = dot(other->gradients[i], other->gradients[i], all->elements[i]);
-    if (!(sqrt(error) <= 1e-4 * sqrt(norm) + 1e-9)) fail_msg("%s: %g of %g", all->names[i], sqrt(error), sqrt(norm));
+    if (!(sqrt(error) <= limit * sqrt(norm) + 1e-5 * limit))
+      fail_msg("%s, %s: %g of %g", name, all->names[i], sqrt(error), sqrt(norm));
   }
   if (!other) print_message("  %-24s %zu of %zu tensors\n", name, seen, all->count);
   if (!other) assert_true(2 * seen > all->count);
@@ -129,12 +132,14 @@ static void forget(struct tensors *all) {
   for (size_t i = 0; i < all->count; i++) free(all->gradients[i]);
 }
 
+// DELTAIC_TEST_FAST=1: the Vulkan device's are fast, of a few models with awkward widths.
 static void gradients_are_differences(void **state) {
+  enum { AWKWARD = 3 };
   static const char *const models[] = {
-      "released_olmo_hybrid",  "released_olmo_hybrid_rope", "released_qwen3_5",        "released_qwen3_5_bias",
-      "tiny_mamba2",           "tiny_mamba2_options",       "tiny_delta_net_swa",      "tiny_delta_net_2",
-      "tiny_delta_product",    "tiny_gated_delta_product",  "tiny_gated_deltanet_gva", "tiny_gated_deltanet_h2",
-      "tiny_hh_gated_dynamic", "ablation_filter_a_head",    "ablation_no_beta",        "ablation_gate_without_norm",
+      "released_qwen3_5",      "released_olmo_hybrid",     "tiny_mamba2_options",     "released_olmo_hybrid_rope",
+      "tiny_mamba2",           "released_qwen3_5_bias",    "tiny_delta_net_swa",      "tiny_delta_net_2",
+      "tiny_delta_product",    "tiny_gated_delta_product", "tiny_gated_deltanet_gva", "tiny_gated_deltanet_h2",
+      "tiny_hh_gated_dynamic", "ablation_filter_a_head",   "ablation_no_beta",        "ablation_gate_without_norm",
       "ablation_transformer",
   };
   struct tensors *cpu = calloc(1, sizeof *cpu), *gpu = calloc(1, sizeof *gpu);
@@ -151,11 +156,14 @@ static void gradients_are_differences(void **state) {
   }
   assert_non_null(devices[0]);
   assert_vulkan_tested(devices[1] != NULL);
-  for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
-    check_model(models[i], devices[0], NULL, cpu);
-    if (devices[1]) check_model(models[i], devices[1], cpu, gpu);
-    forget(cpu);
+  const bool fast = getenv("DELTAIC_TEST_FAST");
+  const struct walk_functions *f = devices[1] ? walk_functions(devices[1]->backend) : NULL;
+  if (fast) assert_true(f && f->rounds && f->rounds(devices[1]->backend));
+  for (size_t i = 0; i < (fast ? AWKWARD : sizeof models / sizeof *models); i++) {
+    check_model(models[i], devices[0], false, NULL, 0, cpu);
+    if (devices[1]) check_model(models[i], devices[1], fast, cpu, fast ? 3e-2 : 1e-4, gpu);
     if (devices[1]) forget(gpu);
+    forget(cpu);
   }
   assert_int_equal(deltaic_context_validation_errors(context), 0);
   for (int i = 0; i < 2; i++) deltaic_device_close(devices[i]);

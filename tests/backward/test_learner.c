@@ -132,6 +132,21 @@ static uint32_t layers_kept(const struct learner *l) {
   return n;
 }
 
+// Whether one more batch runs the kernel.
+static bool runs(struct learner *l, const struct learner_batch *batch, const char *kernel) {
+  enum { KERNELS = 128 };
+  const struct backend_functions *f = l->backend->functions;
+  deltaic_kernel_time times[KERNELS];
+  struct learner_loss loss;
+  bool found = false;
+  assert_ok(f->recorder_profile(l->recorder, true));
+  assert_ok(learner_add(l, batch, NULL, 1, &loss));
+  const size_t n = f->recorder_times(l->recorder, times, KERNELS);
+  for (size_t i = 0; i < n && i < KERNELS; i++) found |= !strcmp(times[i].name, kernel);
+  assert_ok(f->recorder_profile(l->recorder, false));
+  return found;
+}
+
 static void compare_fast(const char *name, deltaic_device *device, bool fast) {
   if (!is_tested(device, fast)) return;
   struct reference r = open_reference(name);
@@ -150,6 +165,7 @@ static void compare_fast(const char *name, deltaic_device *device, bool fast) {
     if (i != 1) assert_int_equal(n, i ? L : 0);
     assert_true((learner_memory(l).kept != 0) == (n != 0));
   }
+  if (fast) assert_true(runs(l, &batch, "rmsnorm_rounded") && runs(l, &batch, "glu_rounded"));
   learner_close(l);
   close_reference(&r);
 }

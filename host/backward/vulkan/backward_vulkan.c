@@ -61,8 +61,9 @@ struct tensor back_transposed(struct walk *w, struct tensor from) {
   const uint32_t spec[TRANSPOSE_SPECS] = {[TRANSPOSE_SPEC_TILE] = TILE, [TRANSPOSE_SPEC_LANES] = LANES};
   const struct transpose_args args = {
       .rows = from.rows, .cols = from.cols, .to_stride = to.stride, .from_stride = from.stride};
-  const struct binding bindings[TRANSPOSE_BINDINGS] = {
-      [TRANSPOSE_TO] = vulkan_bind_weights(to), [TRANSPOSE_FROM] = vulkan_bind(from, to)};
+  const struct binding bindings[TRANSPOSE_BINDINGS] = {[TRANSPOSE_TO] = vulkan_bind_weights(to),
+                                                       [TRANSPOSE_FROM] =
+                                                           half ? vulkan_bind_weights(from) : vulkan_bind(from, to)};
   back_dispatch(w, half ? BACKWARD_transpose_halves : BACKWARD_transpose, spec, bindings, &args,
                 (struct grid){divide_up(from.cols, TILE), divide_up(to.stride, TILE), 1},
                 (uint64_t)to.rows * to.stride);

@@ -78,9 +78,10 @@ static bool reads_half(const struct recorder *c, const struct oplist *l, const s
 }
 
 // In a list that keeps its values: whether t is f16. It is, if a norm or a gated unit writes it and only products read
-// it, which would round it anyway. No other operation's backward pass reads such an output.
+// it, which would round it anyway. No other operation's backward pass reads such an output. Rows of f16 take multiples
+// of 8 elements, for which f32's memory has room from 4 columns on.
 static bool is_kept_half(const struct recorder *c, const struct oplist *l, struct tensor t) {
-  if (!t.value || l->values[t.value - 1].bound.buffer) return false;
+  if (!t.value || t.cols < 4 || l->values[t.value - 1].bound.buffer) return false;
   const uint32_t writer = writer_of(l, t, (uint32_t)l->count);
   bool found = false;
   if (!is_kind(l, writer, OP_GLU) && (!is_kind(l, writer, OP_NORM) || tensor_present(l->ops[writer].norm.last)))
