@@ -85,7 +85,7 @@ void main() {
     return;
   }
   uint rest = lane + HELD * gl_WorkGroupSize.x;
-  float at_target = z[gl_WorkGroupID.x * args.z_stride + target], top = LOWEST, past = LOWEST, sum = 0.0, kd = 0.0;
+  float at_target = LOAD(z, from + target / UNIT)[target % UNIT], top = LOWEST, past = LOWEST, sum = 0.0, kd = 0.0;
   vec4 held[HELD];
   [[unroll]] for (uint k = 0; k < HELD; k++)
     held[k] = LOAD(z, from + min(lane + k * gl_WorkGroupSize.x, units - 1));
@@ -106,7 +106,9 @@ void main() {
   sum = workgroup_sum(sum);
   if (TEACHES != 0) find_sums();
   float factor = args.factor / sum;
-  barrier(); // z[target] has been read
+  // z[target] has been read
+  memoryBarrierBuffer();
+  barrier();
   [[unroll]] for (uint k = 0; k < HELD; k++)
     if (lane + k * gl_WorkGroupSize.x < units) give(lane + k * gl_WorkGroupSize.x, held[k], factor, kd);
   for (uint i = rest; i < units; i += gl_WorkGroupSize.x)
