@@ -42,7 +42,7 @@ struct oplist {
   uint32_t longest;       // tokens of the longest sequence; 0: unknown
   bool plain;             // no operations are joined (for tests)
   bool keep;              // for a walk in reverse: every value keeps its memory until the list is cleared, with room for
-                          // f32, and is f32 unless products alone read it
+                          // f32. It is f32, unless a norm or gated unit wrote it for products alone that take f16
   // Zeroed memory (backend.parts_bytes) in which the workgroups of one output tile add their partial sums; or absent.
   struct tensor parts;
   struct tensor scratch; // (1, n) f32: memory for the values and for the operations' own scratch
