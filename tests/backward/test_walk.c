@@ -140,7 +140,130 @@ static void gradients_of_sums_and_columns_are_right(deltaic_device *device) {
   for (size_t i = 0; i < sizeof graphs / sizeof *graphs; i++) check(&graphs[i]);
 }
 
+// ---------------------------------------------------------------- values in f16
+
+enum { TEXT = 130, PARTS = 4 }; // gradients of x, of the norm's weight, and of the weights of two products
+
+static bool is_infinite(struct tensor t) {
+  bool found = false;
+  for (uint32_t r = 0; r < t.rows; r++)
+    for (uint32_t c = 0; c < t.cols; c++)
+      found |= (((const uint16_t *)((const char *)t.buffer->mapped + t.offset))[r * t.stride + c] & 0x7fff) == 0x7c00;
+  return found;
+}
+
+// The gradients of norm, product, gated unit and product, of widths `width` and F; on matrix units where `use` says so.
+// Returns whether the norm's output, in f16, has an infinite number.
+static bool block_gradients(struct backend *on, enum matrices use, uint32_t width, uint32_t F, float norm_weight,
+                            double *got[PARTS]) {
+  backend = on;
+  const struct backend_functions *f = on->functions;
+  const uint32_t stride = (width + 7) / 8 * 8, F_stride = (F + 7) / 8 * 8, sizes[] = {2 * F * stride, width * F_stride};
+  struct buffer input = floats(TEXT * width, 0), norm = floats(width, norm_weight), dnorm = floats(width, 0);
+  struct buffer weights[2], dweights[2], halves[2];
+  struct tensor w[2], read[2];
+  struct weight_half half[2];
+  uint32_t seed = 1;
+  for (uint32_t i = 0; i < TEXT * width; i++)
+    ((float *)input.mapped)[i] = (float)((seed = seed * 1664525 + 1013904223) >> 8) / (1 << 23) - 1;
+  for (int k = 0; k < 2; k++) {
+    weights[k] = floats(sizes[k], 0), dweights[k] = floats(sizes[k], 0), halves[k] = floats(sizes[k], 0);
+    w[k] = matrix(&weights[k], 0, k ? width : 2 * F, k ? F : width);
+    w[k].stride = k ? F_stride : stride;
+    for (uint32_t r = 0; r < w[k].rows; r++)
+      for (uint32_t c = 0; c < w[k].cols; c++)
+        f32_row(&w[k], r)[c] = (float)((seed = seed * 1664525 + 1013904223) >> 24) / 512 - 0.25f; // of f16 too
+    read[k] = w[k];
+    read[k].buffer = &halves[k];
+    read[k].dtype = DTYPE_F16;
+    half[k] = (struct weight_half){read[k], w[k]};
+    if (!use) read[k] = w[k];
+  }
+  struct oplist list = {0};
+  oplist_begin(&list);
+  list.keep = list.plain = true;
+  list.matrices = use;
+  const struct tensor none = {0}, x = oplist_value(&list, TEXT, width), h = oplist_value(&list, TEXT, width);
+  const struct tensor both = oplist_value(&list, TEXT, 2 * F), act = oplist_value(&list, TEXT, F);
+  const struct tensor y = oplist_value(&list, TEXT, width), norm_w = matrix(&norm, 0, 1, width);
+  op_copy(&list, x, matrix(&input, 0, TEXT, width));
+  op_norm(&list, h, x, norm_w, none, 1e-5f);
+  op_linear(&list, both, h, read[0], none);
+  op_glu(&list, act, tensor_cols(both, 0, F), tensor_cols(both, F, F), ACTIVATION_SILU);
+  op_linear(&list, y, act, read[1], none);
+  uint64_t largest;
+  const uint64_t n = f->list_bytes(on, &list, &largest) / sizeof(float);
+  struct buffer values = floats(n, NAN), gradients = floats(n, NAN);
+  list.scratch = matrix(&values, 0, 1, (uint32_t)n);
+  struct weight_gradient of[] = {{&norm_w, matrix(&dnorm, 0, 1, width)}, {&w[0], w[0]}, {&w[1], w[1]}};
+  of[1].gradient.buffer = &dweights[0], of[2].gradient.buffer = &dweights[1];
+  struct walk walk = {.functions = walk_functions(on),
+                      .list = &list,
+                      .values = &values,
+                      .gradients = &gradients,
+                      .weights = of,
+                      .weight_count = 3,
+                      .halves = half,
+                      .half_count = use ? 2 : 0};
+  assert_ok(f->recorder_create(on, &walk.c));
+  f->recorder_begin(walk.c, false, NULL);
+  for (int k = 0; k < 2 && use; k++) walk.functions->round(&walk, half[k].half, w[k]);
+  f->recorder_list(walk.c, &list);
+  assert_int_equal(list.values[h.value - 1].dtype, use && width >= 4 ? DTYPE_F16 : DTYPE_F32);
+  assert_int_equal(list.values[act.value - 1].dtype, use && F >= 4 ? DTYPE_F16 : DTYPE_F32);
+  const struct tensor dy = walk_gradient(&walk, oplist_tensor(&list, y));
+  for (uint32_t i = 0; i < TEXT * width; i++)
+    f32_row(&dy, 0)[i] = (float)((seed = seed * 1664525 + 1013904223) >> 8) / (1 << 23) - 1;
+  assert_ok(walk_back(&walk));
+  assert_ok(f->recorder_run(walk.c));
+  const struct tensor parts[PARTS] = {walk_gradient(&walk, oplist_tensor(&list, x)), of[0].gradient, of[1].gradient,
+                                      of[2].gradient};
+  for (int k = 0; k < PARTS; k++)
+    for (uint32_t r = 0; r < parts[k].rows; r++)
+      for (uint32_t c = 0; c < parts[k].cols; c++) got[k][r * parts[k].cols + c] = f32_row(&parts[k], r)[c];
+  const struct tensor normed = oplist_tensor(&list, h);
+  const bool infinite = normed.dtype == DTYPE_F16 && is_infinite(normed);
+  walk_free(&walk);
+  f->recorder_free(walk.c);
+  oplist_free(&list);
+  struct buffer *const all[] = {&input,       &norm,      &dnorm,     &weights[0], &weights[1], &dweights[0],
+                                &dweights[1], &halves[0], &halves[1], &values,     &gradients};
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) f->buffer_free(on, all[i]);
+  return infinite;
+}
+
+// Widths whose rows end within a vector, or have no room for rows of f16. What exceeds f16's range is infinite.
+static void norms_and_gated_units_match_in_f16(deltaic_device *device) {
+  static const uint32_t sizes[][2] = {{64, 48}, {52, 36}, {35, 21}, {9, 5}, {3, 2}};
+  enum { MOST_WIDTH = 64 };
+  const struct walk_functions *functions = walk_functions(device->backend);
+  if (!functions->rounds || !functions->rounds(device->backend)) return;
+  struct backend *cpu;
+  double *got[2][PARTS];
+  assert_ok(backend_open_cpu(2, &cpu));
+  for (int k = 0; k < 2 * PARTS; k++) got[k / PARTS][k % PARTS] = calloc(TEXT * 2 * MOST_WIDTH, sizeof(double));
+  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+    const uint32_t width = sizes[i][0], F = sizes[i][1],
+                   counts[PARTS] = {TEXT * width, width, 2 * F * width, width * F};
+    block_gradients(cpu, MATRICES_NONE, width, F, 1, got[0]);
+    assert_false(block_gradients(device->backend, MATRICES_BEST, width, F, 1, got[1]));
+    for (int k = 0; k < PARTS; k++) {
+      double error = 0, norm = 0;
+      for (uint32_t n = 0; n < counts[k]; n++) {
+        error += pow(got[1][k][n] - got[0][k][n], 2);
+        norm += got[0][k][n] * got[0][k][n];
+      }
+      if (!(sqrt(error / norm) <= 5e-3)) fail_msg("%u, %u, gradient %d: %.1e", width, F, k, sqrt(error / norm));
+    }
+  }
+  assert_true(block_gradients(device->backend, MATRICES_BEST, 64, 48, 1e6f, got[1]));
+  for (int k = 0; k < 2 * PARTS; k++) free(got[k / PARTS][k % PARTS]);
+  cpu->functions->close(cpu);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {device_test(gradients_of_sums_and_columns_are_right)};
+  const struct CMUnitTest tests[] = {device_test(gradients_of_sums_and_columns_are_right),
+                                     device_test(norms_and_gated_units_match_in_f16)};
+  cmocka_set_test_filter(getenv("DELTAIC_TEST_FILTER"));
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
