@@ -152,6 +152,7 @@ void keep_state(struct task *task, bool asked, struct blob *state); // asked: th
 void keep_state_key(const struct task *task, bool asked, char key[STORE_KEY]);
 void keep_turn(struct task *task, enum ending ending);              // after its text is complete
 bool keep_needs_state(const struct task *task, enum ending ending); // the state at the end
-// The key of a conversation that a client sends again.
-void keep_key(const struct message *messages, size_t count, const char *answer, char key[STORE_KEY]);
+// The key of a conversation that a client sends again to a server with the same template.
+void keep_key(const struct server *server, const struct message *messages, size_t count, const char *answer,
+              char key[STORE_KEY]);
 #endif

@@ -111,7 +111,7 @@ static size_t find_conversation(const struct server *s, const struct request *r,
     char key[STORE_KEY];
     if (r->messages[i].role != DELTAIC_ROLE_ASSISTANT) continue;
     ++tries;
-    keep_key(r->messages, i + 1, NULL, key);
+    keep_key(s, r->messages, i + 1, NULL, key);
     if (base_find(s, key, base) == STORE_FOUND) return i + 1;
   }
   return 0;

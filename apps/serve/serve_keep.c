@@ -38,9 +38,12 @@ static void hash_text(struct sha256 *hash, const char *text, size_t bytes) {
   sha256_add(hash, text, bytes);
 }
 
-void keep_key(const struct message *messages, size_t count, const char *answer, char key[STORE_KEY]) {
+// The template is part of the key: a store may have states that another one made of the same messages.
+void keep_key(const struct server *s, const struct message *messages, size_t count, const char *answer,
+              char key[STORE_KEY]) {
   struct sha256 hash;
   sha256_begin(&hash);
+  hash_text(&hash, s->chat.name, strlen(s->chat.name));
   for (size_t i = 0; i < count; ++i) {
     const uint8_t role = (uint8_t)messages[i].role;
     sha256_add(&hash, &role, 1);
@@ -149,7 +152,7 @@ static void keep_chat(const struct task *t, enum ending ending) {
   if (messages && history(t, &t->all, &said, &said_count) && history(t, &t->text, &sent, &sent_count)) {
     struct turn turn = {.tokens = t->tokens, .messages = messages, .messages_bytes = strlen(messages), .alias = key};
     const bool same = said_count == sent_count && !memcmp(said, sent, said_count * sizeof *said);
-    keep_key(r->messages, r->message_count, t->text.data ? t->text.data : "", key);
+    keep_key(t->call->server, r->messages, r->message_count, t->text.data ? t->text.data : "", key);
     put_chat(t, t->id, turn, whole(t, ending), said, said_count);
     turn.alias = "";
     put_chat(t, key, turn, same && whole(t, ending), sent, sent_count);

@@ -6,6 +6,7 @@ from serve_tools import LOADS, Server, check, done, moved, together
 program, top = sys.argv[1:3]
 sys.path.append(top + "/tests/soak")
 from soak_tools import Redis
+novelist = top + "/models/novelist"
 hybrid = top + "/tests/vectors/models/tiny_delta_net_global"  # 1 KiB a token
 greedy = {"temperature": 0}
 FIGURES = (*LOADS, "states_recomputed_total", "store_hits_total")
@@ -81,6 +82,19 @@ def store_only(redis):
     check(len({answer["text"] for answer, _ in answers}) == 1, f"other texts: {answers}")
     check(s.metric("memory_bytes") == 0, "something is in memory")
     s.end()
+
+
+def templates(redis):
+    """A conversation that is sent again to a server with another template does not go on from what the first one read."""
+    talk = [{"role": "user", "content": "The house"}]
+    for template, known in (("chatml", True), ("qwen2.5", False)):
+        s = Server(program, novelist, "--template", template, "--slots", "2", "--precision", "float32", "--store", redis.url)
+        if known:
+            said = s.post("/v1/chat/completions", messages=talk, max_tokens=8, **greedy)["choices"][0]["message"]["content"]
+            talk += [{"role": "assistant", "content": said}, {"role": "user", "content": "It was late."}]
+        cached = s.post("/v1/chat/completions", messages=talk, max_tokens=2, **greedy)["usage"]["prompt_tokens_details"]["cached_tokens"]
+        check((cached > 0) == known, f"{template}: {cached} tokens came with a state")
+        s.end()
 
 
 def within(seconds, s, status, **body):
