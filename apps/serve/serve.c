@@ -61,9 +61,11 @@ static int find_state_bytes(struct server *s) {
   return complain_status(status);
 }
 
-// Until somebody wants it to end: then running texts may end, within --drain seconds.
-static int wait_for_end(struct server *s, struct http *http) {
-  enum { TICK_MS = 50, EXPIRE_TICKS = 200 };
+enum { TICK_MS = 50 };
+
+// Until somebody wants it to end: then running texts may end, within --drain seconds. *end: when these are over.
+static int wait_for_end(struct server *s, struct http *http, double *end) {
+  enum { EXPIRE_TICKS = 200 };
   int code = EXIT_OK;
   for (int tick = 0; !interrupted() && !batch_failed(s->batch, &code); ++tick) {
     platform_sleep_ns(TICK_MS * 1000000u);
@@ -73,13 +75,22 @@ static int wait_for_end(struct server *s, struct http *http) {
   if (code) return code;
   if (!s->options.engine.quiet && !batch_idle(s->batch)) fprintf(stderr, "ending when running texts have ended\n");
   batch_drain(s->batch, s->options.drain);
-  const double end = time_now() + s->options.drain;
-  while (!batch_idle(s->batch) && !batch_failed(s->batch, &code) && time_now() < end) {
+  *end = time_now() + s->options.drain;
+  while (!batch_idle(s->batch) && !batch_failed(s->batch, &code) && time_now() < *end) {
     platform_sleep_ns(TICK_MS * 1000000u);
     http_tick(http);
   }
-  platform_sleep_ns(4 * TICK_MS * 1000000u); // the last answers are on their way
   return code;
+}
+
+// Answers are sent until `end`, and for two seconds in any case: texts may have been cut just now.
+static void wait_for_answers(struct http *http, double end) {
+  const double least = time_now() + 2;
+  if (end < least) end = least;
+  while (http && http_answers(http) && time_now() < end) {
+    platform_sleep_ns(TICK_MS * 1000000u);
+    http_tick(http);
+  }
 }
 
 // Texts end before the connections that wait for them. A device that does not come back cannot be waited for: then the
@@ -98,6 +109,7 @@ static void end_texts(struct server *s) {
 
 static int run(struct server *s, const char *path) {
   struct http *http = NULL;
+  double end = 0;
   const struct store_options store = {
       .bytes = {(uint64_t)s->options.memory_mib << 18, (uint64_t)s->options.memory_mib << 20},
       .seconds = s->options.expiry,
@@ -119,9 +131,10 @@ static int run(struct server *s, const char *path) {
   if (!code) code = http_start(s, &http);
   if (!code) {
     announce(s);
-    code = wait_for_end(s, http);
+    code = wait_for_end(s, http, &end);
   }
   end_texts(s);
+  wait_for_answers(http, end);
   http_stop(http);
   const int stopped = batch_stop(s->batch);
   return code ? code : stopped;

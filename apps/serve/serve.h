@@ -46,4 +46,5 @@ struct http;
 int http_start(struct server *server, struct http **out);
 void http_stop(struct http *http);
 void http_tick(struct http *http); // several times a second: drops clients that are too slow
+bool http_answers(struct http *http); // whether a request that is complete has not got all of its answer
 #endif

@@ -57,6 +57,14 @@ void http_tick(struct http *http) {
   pthread_mutex_unlock(&http->lock);
 }
 
+bool http_answers(struct http *http) {
+  bool some = false;
+  pthread_mutex_lock(&http->lock);
+  for (const struct visitor *v = http->visitors; v && !some; v = v->after) some = v->since == 0;
+  pthread_mutex_unlock(&http->lock);
+  return some;
+}
+
 // ---------------------------------------------------------------- begin and end
 
 static void no_log(void *user, const char *format, va_list args) { (void)user, (void)format, (void)args; }

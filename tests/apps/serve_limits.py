@@ -83,6 +83,32 @@ def states():
     s.end()
 
 
+def drain():
+    """After SIGTERM a client that reads slowly gets the whole answer; one that does not read is waited for --drain seconds."""
+    hybrid = top + "/tests/vectors/models/tiny_delta_net_global"
+    for reads in (True, False):
+        s = Server(program, hybrid, "--slots", "2", "--context", "8000", "--drain", "30" if reads else "3")
+        state = s.complete([5] * 7000, max_tokens=1)["state"]
+        with socket.socket() as c:
+            c.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            c.connect(("127.0.0.1", s.port))
+            c.sendall(f"GET /v1/states/{state} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+            data = c.recv(1024)
+            begun = time.time()
+            ended = threading.Thread(target=s.end)
+            ended.start()
+            time.sleep(1)
+            while reads and (part := c.recv(1 << 16)):
+                data += part
+            ended.join()
+        head, _, body = data.partition(b"\r\n\r\n")
+        length = int(head.lower().split(b"content-length: ")[1].split()[0])
+        if reads:
+            check(len(body) == length > 7000000, f"{len(body)} of {length} bytes came")
+        else:
+            check(3 <= time.time() - begun < 20, f"the server ended after {time.time() - begun:.1f} s")
+
+
 def stalled():
     """A client that stops reading in the middle of a stream is dropped after --timeout, and nobody else waits."""
     s = Server(program, novelist, "--slots", "2", "--timeout", "2", "--tokens", "1000000",
