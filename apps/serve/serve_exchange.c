@@ -306,7 +306,11 @@ static enum MHD_Result begin(struct http *http, struct MHD_Connection *connectio
   if (crowded) return refuse(http, connection, x, 503, "there are too many connections");
   if (x->route == ROUTE_NONE) return refuse(http, connection, x, 404, "there is no %.10s %.100s", method, url);
   if (!method_right) return refuse(http, connection, x, 405, "%.100s does not take %.10s", url, method);
-  if (origin_foreign(http, connection)) return refuse(http, connection, x, 403, "a page of another origin may not ask");
+  const char *name = x->route == ROUTE_HEALTH ? NULL : origin_foreign_name(http, connection);
+  if (name)
+    return refuse(http, connection, x, 403,
+                  "without --keys the Host header takes an address, localhost or the name in --host, not \"%.100s\"", name);
+  if (origin_foreign(connection)) return refuse(http, connection, x, 403, "a page of another origin may not ask");
   const bool open = x->route == ROUTE_HEALTH || x->route == ROUTE_PAGE;
   const size_t key = http->keys.count ? keys_find(&http->keys, header(connection, "Authorization")) : 0;
   if (http->keys.count && !key && !open)

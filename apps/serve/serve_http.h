@@ -31,8 +31,10 @@ enum MHD_Result exchange_answer(void *user, struct MHD_Connection *connection, c
 void exchange_end(void *user, struct MHD_Connection *connection, void **state, enum MHD_RequestTerminationCode code);
 
 // Where a request comes from: serve_origin.c.
-bool origin_foreign(const struct http *http, struct MHD_Connection *connection); // a page of another origin asks
-uint64_t origin_hash(struct MHD_Connection *connection);                         // of the client's address
+// Without keys: the Host of the request if it is a name that may be anybody's; NULL: it is not.
+const char *origin_foreign_name(const struct http *http, struct MHD_Connection *connection);
+bool origin_foreign(struct MHD_Connection *connection);  // a page of another origin asks
+uint64_t origin_hash(struct MHD_Connection *connection); // of the client's address
 
 // Answers about the server: serve_about.c. name: of a model, or NULL.
 struct reply about_health(void);

@@ -4,24 +4,33 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <string.h>
+#include <strings.h>
 
-// Whether the Host of a request is an address, localhost, or what --host says. Any other name is somebody's who can let
-// it point to this machine.
+// Whether the Host is an address, localhost, or what --host says.
 static bool is_own_name(const struct http *http, const char *host) {
   const char *const names[] = {"localhost", http->server->options.host};
   const size_t length = strcspn(host, ":");
   for (int i = 0; i < 2; i++)
-    if (strlen(names[i]) == length && !strncmp(host, names[i], length)) return true;
+    if (strlen(names[i]) == length && !strncasecmp(host, names[i], length)) return true;
   return host[0] == '[' || (length && strspn(host, "0123456789.") == length);
 }
 
-// A browser's page of another origin may not use the server of whoever looks at it. Keys keep such pages out too.
-bool origin_foreign(const struct http *http, struct MHD_Connection *connection) {
-  const char *origin = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, "Origin");
-  const char *host = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, "Host");
-  if (!origin) return false;
-  const char *name = strstr(origin, "://");
-  return !name || !host || strcmp(name + 3, host) != 0 || (!http->keys.count && !is_own_name(http, host));
+static const char *header(struct MHD_Connection *connection, const char *name) {
+  return MHD_lookup_connection_value(connection, MHD_HEADER_KIND, name);
+}
+
+// Whoever owns a name can let it point to this machine; then a page of that name is of the server's own origin for a
+// browser, which sends no Origin when such a page only reads. Browsers always send Host; some health checks do not.
+const char *origin_foreign_name(const struct http *http, struct MHD_Connection *connection) {
+  const char *host = header(connection, "Host");
+  return http->keys.count || !host || is_own_name(http, host) ? NULL : host;
+}
+
+// A browser's page of another origin may not use the server of whoever looks at it.
+bool origin_foreign(struct MHD_Connection *connection) {
+  const char *origin = header(connection, "Origin"), *host = header(connection, "Host");
+  const char *name = origin ? strstr(origin, "://") : NULL;
+  return origin && (!name || !host || strcmp(name + 3, host) != 0);
 }
 
 uint64_t origin_hash(struct MHD_Connection *connection) {

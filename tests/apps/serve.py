@@ -14,6 +14,13 @@ def texts():
     for host, status in (("localhost:8", 200), ("127.0.0.1", 200), ("[::1]:8", 200), ("evil:8", 403), ("local:8", 403), ("1.evil", 403)):
         page = {"Origin": "http://" + host, "Host": host}
         check(s.ask("POST", "/v1/completions", {"prompt": "x", "max_tokens": 1}, page)[0] == status, f"a page of {host}")
+    # A page whose name points to this machine reads without Origin.
+    for host, status in (("localhost:8", 200), ("LOCALHOST", 200), ("127.0.0.1:8", 200), ("[::1]", 200), ("evil.example", 403), ("127.0.0.1.evil", 403)):
+        for path in ("/v1/models", "/metrics", "/", "/v1/nothing"):
+            want = 404 if path == "/v1/nothing" else status
+            check(s.ask("GET", path, None, {"Host": host})[0] == want, f"{path} of {host}")
+        check(s.ask("GET", "/health", None, {"Host": host})[0] == 200, f"/health of {host}")
+    check(s.raw(b"GET /v1/models HTTP/1.0\r\n\r\n")[9:12] == b"200", "HTTP/1.0 without Host")
     check(json.loads(s.ask("GET", "/v1/models")[2])["data"][0]["id"] == "novelist", "/v1/models")
     check(s.ask("GET", "/v1/models/novelist")[0] == 200 and s.ask("GET", "/v1/models/x")[0] == 404, "one model")
     whole = s.complete("The old house", max_tokens=24, **greedy)
@@ -234,7 +241,7 @@ def refusals():
     check(s.ask("POST", "/v1/completions", {"prompt": "x", "max_tokens": 1}, own)[0] == 200, "a name of its own, with a key")
     check(s.ask("GET", "/v1/nothing", None, key)[0] == 404 and s.ask("GET", "/v1/completions", None, key)[0] == 405, "routes")
     for method in ("ET", "GE", "P"):
-        check(s.raw(f"{method} /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())[9:12] in (b"400", b"405"), f"the method {method}")
+        check(s.raw(f"{method} /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())[9:12] in (b"400", b"405"), f"the method {method}")
     ask(None, 404, "there is no POST /v1/?", "/v1/%ff")
     ask({"prompt": "x", "model": "x" * 99 + "\u00e9"}, 404, 'x?"')
     ask(b"{", 400, "not JSON")
@@ -259,23 +266,23 @@ def refusals():
     ask({"prompt": ["x"] * 2, "n": 2}, 400, "4 texts; the queue has room for 3")
     data = json.dumps({"prompt": ["x"] * 3, "max_tokens": 1000000, "ignore_eos": True}).encode()
     with socket.create_connection(("127.0.0.1", s.port)) as c:
-        c.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer second\r\nContent-Length: %d\r\n\r\n" % len(data) + data)
+        c.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer second\r\nContent-Length: %d\r\n\r\n" % len(data) + data)
         time.sleep(0.3) # two have slots, one waits
         ask({"prompt": ["x"] * 3}, 429, "the queue is full")
         check(int(s.ask("POST", "/v1/completions", {"prompt": ["x"] * 3}, key)[1]["Retry-After"]) >= 1, "Retry-After")
     # Malformed and slow requests.
     check(b" 200 " not in s.raw(b"nonsense\r\n\r\n")[:40], "no HTTP")
-    check(b"431" in s.raw(b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 40000 + b"\r\n\r\n")[:40], "a large header")
+    check(b"431" in s.raw(b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 40000 + b"\r\n\r\n")[:40], "a large header")
     begun = time.time()
-    s.raw(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer second\r\nContent-Length: 100\r\n\r\n{")
+    s.raw(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer second\r\nContent-Length: 100\r\n\r\n{")
     check(time.time() - begun < 10, "a request that does not come is dropped")
     # A connection that is used again: what it waited before a request is not the request's time.
     with socket.create_connection(("127.0.0.1", s.port), timeout=10) as c:
-        c.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+        c.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
         first = c.recv(4096)
         time.sleep(1.3)
         body = json.dumps({"prompt": "x", "max_tokens": 1}).encode()
-        c.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer second\r\nContent-Length: %d\r\n\r\n" % len(body))
+        c.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer second\r\nContent-Length: %d\r\n\r\n" % len(body))
         time.sleep(1.2)
         c.sendall(body)
         check(b" 200 " in first[:20] and b" 200 " in c.recv(4096)[:20], "a second request after a rest")
@@ -302,7 +309,7 @@ def cancelled():
     def open_one(body):
         c = socket.create_connection(("127.0.0.1", s.port))
         data = json.dumps(body).encode()
-        c.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(data) + data)
+        c.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(data) + data)
         return c
 
     # One that runs, a stream, one that waits in the queue: each leaves its place.
@@ -344,11 +351,11 @@ def beside():
     body = dict(max_tokens=20, **greedy)
     expected = [s.complete(f"Chapter {i}", **body)["text"] for i in range(10)]
     stop = threading.Event()
-    post = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n"
+    post = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"
     long = json.dumps({"prompt": "x", "max_tokens": 4096, "ignore_eos": True, "stream": True}).encode()
-    bad = [b"\0\1\2\r\n\r\n", b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nfffffffffffffffff\r\n",
+    bad = [b"\0\1\2\r\n\r\n", b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nfffffffffffffffff\r\n",
            post % 3 + b"{}}", post % (1 << 62), post % 1000000 + b"x" * 1000, b"GET /" + b"a" * 100000, post % 100,
-           b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n" + b"10000\r\n" + b"[" * 65536 + b"\r\n" * 3,
+           b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n" + b"10000\r\n" + b"[" * 65536 + b"\r\n" * 3,
            post % len(long) + long]
 
     def abuse(i):

@@ -45,7 +45,7 @@ def memory():
     # A body that never fits is refused for good, whether its size is known before or not.
     s = Server(program, novelist, "--slots", "1", "--working", "1")
     large = json.dumps(dict(prompt="a" * (1 << 20))).encode()
-    head = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
     for rest in (b"Content-Length: %d\r\n\r\n" % len(large),
                  b"Transfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n" % (len(large), large)):
         data = s.raw(head + rest)
@@ -64,7 +64,7 @@ def states():
         c = socket.socket()
         c.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         c.connect(("127.0.0.1", s.port))
-        c.sendall(f"GET /v1/states/{state} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        c.sendall(f"GET /v1/states/{state} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
         check(b" 200 " in c.recv(1024), f"state {i}")
         held.append(c)
     status, headers, data = s.ask("GET", "/v1/states/" + state)
@@ -92,7 +92,7 @@ def drain():
         with socket.socket() as c:
             c.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             c.connect(("127.0.0.1", s.port))
-            c.sendall(f"GET /v1/states/{state} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+            c.sendall(f"GET /v1/states/{state} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
             data = c.recv(1024)
             begun = time.time()
             ended = threading.Thread(target=s.end)
@@ -118,7 +118,7 @@ def stalled():
     with socket.socket() as c:
         c.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         c.connect(("127.0.0.1", s.port))
-        c.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(data) + data)
+        c.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(data) + data)
         check(b" 200 " in c.recv(1024), "the stream")
         s.wait_metric("slots_busy", 1)
         begun, beside = time.time(), []
@@ -203,7 +203,7 @@ def end():
         s.complete("The old house", logprobs=0, max_tokens=1)
         open(file, "w").close()
         body = b'{"prompt": "x", "logprobs": 0}'
-        request = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+        request = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body
         ask = threading.Thread(target=lambda: s.raw(request))
         ask.start()
         s.wait_metric("slots_busy", 1)
@@ -218,7 +218,7 @@ def long_prompts():
     text = "the old house " * 75000
     body = dict(prompt=text, echo=True, logprobs=20, max_tokens=0)  # refused once it is encoded
     data = json.dumps(body).encode()
-    head = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(data)
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(data)
     for _ in range(5):  # a busy machine may encode all prompts before it runs this thread; then again
         refused, cancelled, finished = s.metric("requests_refused_total"), s.metric("requests_cancelled_total"), []
         asked = [threading.Thread(target=lambda: finished.append(s.post("/v1/completions", status=400, **body))) for _ in range(8)]

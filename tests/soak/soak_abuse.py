@@ -39,8 +39,8 @@ def bad_request(draw):
         noise, post[:cut] + noise + post[cut:], post[:cut], b"GET /" + b"a" * 100000 + b" HTTP/1.1\r\n\r\n",
         b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 20000 + b"\r\n",
         b"POST /v1/completions HTTP/1.1\r\nContent-Length: -5\r\n\r\n",
-        b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999999\r\n\r\n" + b"x" * 1000,
-        b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nfffffffffffffff\r\nxx",
+        b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999999\r\n\r\n" + b"x" * 1000,
+        b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nfffffffffffffff\r\nxx",
         request_bytes("GET", "/../../etc/passwd"), request_bytes("GET", "/v1/states/" + "x" * 300),
         request_bytes("PUT", "/v1/states/x", noise), request_bytes("DELETE", "/"),
         *(request_bytes("POST", "/v1/" + draw.choice(["completions", "chat/completions", "responses", "states"]), body)
@@ -67,7 +67,7 @@ async def misbehave(port, end, seed, counts):
             if kind == "malformed":
                 await raw(port, bad_request(draw))
             elif kind == "oversized":
-                head = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % (1 << 26)
+                head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % (1 << 26)
                 await raw(port, head + b"x" * (1 << 22))
             elif kind == "slow":
                 await raw(port, request_bytes("POST", "/v1/completions", b'{"prompt": "slow"}')[:40], 0.05, slow=True)
