@@ -51,20 +51,31 @@ bool batch_failed(struct batch *b, int *code) {
 
 // ---------------------------------------------------------------- the thread
 
-static void run_checks(struct batch *b) {
+// The next state to check; where no slot is free, one whose client has left. NULL: there is none.
+static struct check *take_check(struct batch *b) {
+  const bool room = slot_free(b, NULL) < b->slots;
   pthread_mutex_lock(&b->lock);
-  while (b->checks) {
-    struct check *check = b->checks;
-    b->checks = check->next;
+  struct check **at = &b->checks;
+  while (*at && !room && !client_left((*at)->socket)) at = &(*at)->next;
+  struct check *check = *at;
+  if (check) {
+    *at = check->next;
+    check->left = !room;
     b->checking = true;
-    pthread_mutex_unlock(&b->lock);
-    slot_check(b, check);
-    pthread_mutex_lock(&b->lock);
-    check->done = true;
-    b->checking = false;
-    pthread_cond_broadcast(&b->checked);
   }
   pthread_mutex_unlock(&b->lock);
+  return check;
+}
+
+static void run_checks(struct batch *b) {
+  struct check *check;
+  for (bool first = true; (first || slots_may_move(b)) && (check = take_check(b)); first = false) {
+    if (!check->left) slot_check(b, check);
+    check->done(check);
+    pthread_mutex_lock(&b->lock);
+    b->checking = false;
+    pthread_mutex_unlock(&b->lock);
+  }
 }
 
 // The first text of a round begins whatever the time, or none would where the rest of a round takes long.
@@ -111,7 +122,6 @@ static void free_batch(struct batch *b) {
   deltaic_session_free(b->session);
   pthread_mutex_destroy(&b->lock);
   pthread_cond_destroy(&b->work);
-  pthread_cond_destroy(&b->checked);
   free(b->watch.calls);
   free(b->watch.polls);
   free(b->logits);
@@ -124,7 +134,6 @@ int batch_start(struct server *server, struct batch **out) {
   *b = (struct batch){.server = server, .most_queued = server->options.queue};
   pthread_mutex_init(&b->lock, NULL);
   pthread_cond_init(&b->work, NULL);
-  pthread_cond_init(&b->checked, NULL);
   int code = slots_open(b);
   b->waker = code ? NULL : waker_start();
   if (!code && !b->waker) code = complain(EXIT_FAILED, "no thread can be started");
@@ -150,19 +159,16 @@ int batch_stop(struct batch *b) {
 
 uint64_t batch_context(const struct batch *batch) { return batch->context; }
 
-bool batch_check_state(struct batch *b, struct blob *state, uint64_t *tokens, char text[256]) {
-  struct check check = {.state = state, .text = text};
+bool batch_check_state(struct batch *b, struct check *check) {
   pthread_mutex_lock(&b->lock);
-  if (b->draining) {
-    pthread_mutex_unlock(&b->lock);
-    snprintf(text, 256, "the server is busy with ending");
-    return false;
+  const bool ends = b->draining;
+  struct check **last = &b->checks;
+  while (*last) last = &(*last)->next;
+  if (!ends) {
+    check->next = NULL;
+    *last = check;
+    pthread_cond_signal(&b->work);
   }
-  check.next = b->checks;
-  b->checks = &check;
-  pthread_cond_signal(&b->work);
-  while (!check.done) pthread_cond_wait(&b->checked, &b->lock);
   pthread_mutex_unlock(&b->lock);
-  *tokens = check.tokens;
-  return check.good;
+  return !ends;
 }

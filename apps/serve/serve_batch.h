@@ -20,7 +20,18 @@ bool batch_idle(struct batch *batch);              // no text or check waits, an
 bool batch_failed(struct batch *batch, int *code); // the device was lost
 int batch_stop(struct batch *batch);               // ends the thread and frees the batch; returns an exit code
 uint64_t batch_context(const struct batch *batch); // the most tokens of a text
-// Checks that a state belongs to this model. *tokens: how many tokens it has read. text: why it was refused. Waits
-// until the batch thread has checked it.
-bool batch_check_state(struct batch *batch, struct blob *state, uint64_t *tokens, char text[256]);
+
+// A state that a client sent.
+struct check {
+  struct check *next;
+  struct blob *turn, *state;
+  int socket;                   // the client's
+  void (*done)(struct check *); // the batch thread calls it when the check has ended, and does not use it afterwards
+  void *user;
+  bool good, left; // left: the client, while no slot was free; nothing was checked
+  uint64_t tokens; // that the state has read
+  char text[256];  // why it is not good
+};
+// Checks that the state belongs to this model, as soon as a slot is free. False: the server is shutting down.
+bool batch_check_state(struct batch *batch, struct check *check);
 #endif

@@ -1,7 +1,6 @@
 // serve_exchange: one request and its answer: checks who asks, and sends the request where it belongs.
 #include "common.h"
-#include "serve_http.h"
-#include "serve_route.h"
+#include "serve_exchange.h"
 
 #include <assert.h>
 #include <stdarg.h>
@@ -14,32 +13,10 @@ enum {
   SHORT = 16 << 10 // bytes of a body that is read at once
 };
 
-struct exchange { // a request and its answer
-  enum route route;
-  struct visitor *visitor;
-  struct bytes body;
-  size_t received, taken; // taken: of the memory for requests
-  bool large, crowded, prepared, settled, left;
-  double ended; // when its texts had ended and their turns began to be settled
-  uint64_t client;
-  struct http *http;
-  struct MHD_Connection *connection;
-  struct job job;
-
-  // Of a request for a state: libmicrohttpd keeps both texts as long as the request.
-  const char *method, *id;
-  struct reply reply;
-
-  // Of a request for texts.
-  struct call *call;
-  struct problem problem; // why it is refused
-  uint32_t retry;
-};
-
 // ---------------------------------------------------------------- answers
 
-static enum MHD_Result queue(struct http *http, struct MHD_Connection *connection, struct exchange *x,
-                             struct reply reply) {
+enum MHD_Result exchange_queue(struct http *http, struct MHD_Connection *connection, struct exchange *x,
+                               struct reply reply) {
   struct MHD_Response *response = MHD_create_response_from_buffer(reply.bytes, reply.body, MHD_RESPMEM_MUST_FREE);
   struct metrics *m = &http->server->metrics;
   char number[16];
@@ -69,13 +46,12 @@ refuse(struct http *http, struct MHD_Connection *connection, struct exchange *x,
   vsnprintf(text, sizeof text, format, args);
   va_end(args);
   problem_set(&problem, status, "", "", "%s", text);
-  return queue(http, connection, x, reply_refuse(&problem));
+  return exchange_queue(http, connection, x, reply_refuse(&problem));
 }
 
 // ---------------------------------------------------------------- texts
 
-// A worker does this while the connection waits, so that streams of the same thread are not held up.
-static void work_later(struct exchange *x, void (*run)(void *, bool)) {
+void exchange_work(struct exchange *x, void (*run)(void *, bool)) {
   x->job = (struct job){.run = run, .user = x};
   MHD_suspend_connection(x->connection);
   workers_add(x->http->workers, &x->job);
@@ -103,7 +79,7 @@ static bool settles(struct exchange *x) {
   if (x->settled || !needed || call->unfinished || call->gone) return false;
   x->settled = true;
   x->ended = time_now();
-  work_later(x, settle);
+  exchange_work(x, settle);
   return true;
 }
 
@@ -168,7 +144,7 @@ static enum MHD_Result finish(struct http *http, struct MHD_Connection *connecti
   struct reply reply = {0};
   if (!gone) reply = call->problem.status ? reply_refuse(&call->problem) : reply_json(200, reply_call(call));
   pthread_mutex_unlock(&call->lock);
-  return gone ? MHD_NO : queue(http, connection, x, reply);
+  return gone ? MHD_NO : exchange_queue(http, connection, x, reply);
 }
 
 // Reads a request and queues its texts, or sets the problem.
@@ -231,7 +207,7 @@ static enum MHD_Result answer_call(struct http *http, struct MHD_Connection *con
   if (x->problem.status) {
     struct reply reply = reply_refuse(&x->problem);
     if (x->retry) reply.retry = x->retry; // measured; else what the problem's kind says
-    return queue(http, connection, x, reply);
+    return exchange_queue(http, connection, x, reply);
   }
   return x->call->request.stream ? queue_stream(http, connection, x) : finish(http, connection, x);
 }
@@ -240,44 +216,11 @@ static enum MHD_Result answer_call(struct http *http, struct MHD_Connection *con
 static enum MHD_Result begin_call(struct http *http, struct MHD_Connection *connection, struct exchange *x) {
   x->prepared = true;
   if (x->body.size > SHORT || store_outlives(http->server->store)) {
-    work_later(x, prepare_later);
+    exchange_work(x, prepare_later);
     return MHD_YES;
   }
   prepare(x);
   return answer_call(http, connection, x);
-}
-
-// ---------------------------------------------------------------- states
-
-static void states_later(void *user, bool ending) {
-  struct exchange *x = user;
-  struct problem problem = {0};
-  if (ending) {
-    problem_set(&problem, 503, "", "", "the server is ending");
-    x->reply = reply_refuse(&problem);
-  } else if (!strcmp(x->method, "GET") && client_left(x->visitor->socket)) {
-    x->left = true; // what changes a state is done, whether its client waits or not
-    metrics_add(&x->http->server->metrics, METRIC_CANCELLED, 1);
-  } else {
-    x->reply = states_answer(x->http->server, x->method, x->id, &x->body, &x->taken);
-  }
-  MHD_resume_connection(x->connection);
-}
-
-// The store may take long to answer, a state may take long to copy, and the batcher checks one that is put.
-static enum MHD_Result begin_state(struct exchange *x, const char *method, const char *id) {
-  x->prepared = true;
-  x->method = method;
-  x->id = id;
-  work_later(x, states_later);
-  return MHD_YES;
-}
-
-static enum MHD_Result answer_state(struct http *http, struct MHD_Connection *connection, struct exchange *x) {
-  const struct reply reply = x->reply;
-  if (x->left) return MHD_NO;
-  x->reply = (struct reply){0};
-  return queue(http, connection, x, reply);
 }
 
 // ---------------------------------------------------------------- requests
@@ -340,11 +283,11 @@ static enum MHD_Result dispatch(struct http *http, struct MHD_Connection *connec
   if (x->crowded) return refuse(http, connection, x, 429, "%s", working_full);
   route_of(url, method, &right, &rest);
   switch (x->route) {
-  case ROUTE_HEALTH: return queue(http, connection, x, about_health());
-  case ROUTE_METRICS: return queue(http, connection, x, about_metrics(http));
-  case ROUTE_PAGE: return queue(http, connection, x, about_page());
-  case ROUTE_MODELS: return queue(http, connection, x, about_models(http, rest));
-  case ROUTE_STATES: return begin_state(x, method, rest);
+  case ROUTE_HEALTH: return exchange_queue(http, connection, x, about_health());
+  case ROUTE_METRICS: return exchange_queue(http, connection, x, about_metrics(http));
+  case ROUTE_PAGE: return exchange_queue(http, connection, x, about_page());
+  case ROUTE_MODELS: return exchange_queue(http, connection, x, about_models(http, rest));
+  case ROUTE_STATES: return exchange_state(x, method, rest);
   default: return begin_call(http, connection, x);
   }
 }
@@ -364,7 +307,7 @@ enum MHD_Result exchange_answer(void *user, struct MHD_Connection *connection, c
     return begin(http, connection, x, url, method);
   }
   if (x->prepared)
-    return x->route == ROUTE_STATES ? answer_state(http, connection, x) : answer_call(http, connection, x);
+    return x->route == ROUTE_STATES ? exchange_state_answer(http, connection, x) : answer_call(http, connection, x);
   if (!*body_bytes) return dispatch(http, connection, x, url, method);
   enum MHD_Result result = receive(http, x, body, *body_bytes);
   *body_bytes = 0;
@@ -389,6 +332,8 @@ void exchange_end(void *user, struct MHD_Connection *connection, void **state, e
   }
   free(x->body.data);
   free(x->reply.body);
+  blob_drop(x->check.turn);
+  blob_drop(x->check.state);
   working_give(http->server, &x->taken);
   free(x);
   *state = NULL;

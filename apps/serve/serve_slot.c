@@ -112,20 +112,16 @@ static size_t load(struct batch *b, uint32_t slot, struct task *t, bool there) {
 
 void slot_check(struct batch *b, struct check *check) {
   const uint32_t slot = slot_free(b, NULL);
-  if (slot == b->slots) {
-    snprintf(check->text, 256, "every slot is busy; try again");
-    return;
-  }
   settle(b, slot);
   vacate(b, slot);
   check->good = !deltaic_sequence_load(b->session, slot, check->state->bytes, check->state->size);
   if (check->good) check->tokens = deltaic_sequence_position(b->session, slot);
   if (check->good && deltaic_sequence_logits(b->session, slot, b->logits)) {
     check->good = false;
-    snprintf(check->text, 256, "the state has no logits, from which its next token is drawn");
+    snprintf(check->text, sizeof check->text, "the state has no logits, from which its next token is drawn");
     return;
   }
-  if (!check->good) snprintf(check->text, 256, "%s", deltaic_last_error());
+  if (!check->good) snprintf(check->text, sizeof check->text, "%s", deltaic_last_error());
 }
 
 // Texts that wait for this one's prompt continue behind its state.

@@ -6,15 +6,6 @@
 
 enum { MOST_SLOTS = 256, LOGIT_ROWS = 32 };
 
-// A state that somebody wants checked.
-struct check {
-  struct check *next;
-  struct blob *state;
-  char *text; // (256) why it is not good
-  uint64_t tokens;
-  bool good, done;
-};
-
 // The state that a free slot has.
 struct resident {
   char key[STORE_KEY]; // that it was saved under; "": none
@@ -33,14 +24,14 @@ struct batch {
   struct server *server;
   pthread_t thread;
   pthread_mutex_t lock;
-  pthread_cond_t work, checked;
+  pthread_cond_t work;
 
   // Under the lock.
   struct call *calls;        // those that have unfinished texts
   struct task *first, *last; // the queue
   size_t queued, most_queued;
-  struct check *checks;
-  bool checking;       // one that is no longer in the list
+  struct check *checks; // the oldest first
+  bool checking;        // one that is no longer in the list
   double task_seconds; // how long a text occupies a slot
   double deadline;
   bool draining, stop;
@@ -84,7 +75,7 @@ void slot_begin(struct batch *b, uint32_t slot, struct task *t);
 void slot_has_read(struct batch *b, struct task *t, size_t count);
 // Saves what is to be kept, then ends the text.
 void slot_finish(struct batch *b, struct task *t, enum ending ending);
-void slot_check(struct batch *b, struct check *check);
+void slot_check(struct batch *b, struct check *check); // a slot is free
 deltaic_status fill_spares(struct batch *b); // gives the spare sequences something to continue
 void fail_texts(struct batch *b, struct task *const *tasks, size_t n, deltaic_status status);
 void fill_note(struct note *note, const float *logits, int32_t n, int wanted);

@@ -18,6 +18,12 @@ static struct reply refuse(int status, const char *param, const char *code, cons
   return reply_refuse(&problem);
 }
 
+// No status: the id is right.
+static struct reply check_id(const char *id) {
+  if (store_key_valid(id) && strlen(id) < TURN_ID) return (struct reply){0};
+  return refuse(400, "", "", "a state's id has at most 63 letters, digits, _ and -");
+}
+
 static bool unpack(const struct server *s, const struct blob *blob, struct turn *turn) {
   return turn_unpack(blob, s->engine.model_info.vocabulary, turn);
 }
@@ -68,45 +74,45 @@ static struct blob *copy(const char *bytes, size_t size) {
   return blob;
 }
 
+static const char no_state[] = "these bytes are no state of this server";
+
 // Everything in the bytes is somebody else's: sizes, tokens, and the state, which the batcher tries to load.
-static struct reply put(struct server *s, const char *id, const struct bytes *body) {
+bool states_put(struct server *s, const char *id, const struct bytes *body, struct check *check, struct reply *out) {
   struct head head = {0};
   struct turn turn;
-  char text[256] = "these bytes are no state of this server";
-  uint64_t tokens = 0;
+  *out = check_id(id);
+  if (out->status) return false;
   if (body->size >= sizeof head) memcpy(&head, body->data, sizeof head);
   const uint64_t rest = body->size - sizeof head;
-  if (head.magic != MAGIC || head.turn_bytes > rest || head.state_bytes != rest - head.turn_bytes)
-    return refuse(400, "", "", text);
-  struct blob *turn_blob = copy(body->data + sizeof head, head.turn_bytes);
-  struct blob *state = copy(body->data + sizeof head + head.turn_bytes, head.state_bytes);
-  bool good = turn_blob && state && unpack(s, turn_blob, &turn) && turn.count;
-  if (good) {
-    good = batch_check_state(s->batch, state, &tokens, text);
-    if (good && tokens != turn.count) {
-      good = false;
-      snprintf(text, sizeof text, "the state has read %llu tokens, its turn has %zu", (unsigned long long)tokens,
-               turn.count);
-    }
+  if (head.magic == MAGIC && head.turn_bytes <= rest && head.state_bytes == rest - head.turn_bytes) {
+    check->turn = copy(body->data + sizeof head, head.turn_bytes);
+    check->state = copy(body->data + sizeof head + head.turn_bytes, head.state_bytes);
   }
-  struct reply out = {0};
-  if (good) {
-    // A key of its own: these bytes must not replace the state of another turn.
-    char key[TURN_ID];
-    call_make_id("put_", key);
-    turn.state = key;
-    turn.alias = ""; // nor remove what another client has
-    struct blob *named = turn_pack(&turn);
-    if (named) {
-      store_put(s->store, STORE_STATE, key, state);
-      store_put(s->store, STORE_TURN, id, named);
-    }
-    out = named ? saved(id, &turn) : refuse(500, "", "", "out of memory");
-    blob_drop(named);
+  if (check->turn && check->state && unpack(s, check->turn, &turn) && turn.count) return true;
+  *out = refuse(400, "", "", no_state);
+  return false;
+}
+
+struct reply states_put_checked(struct server *s, const char *id, struct check *check) {
+  struct turn turn;
+  unpack(s, check->turn, &turn); // states_put() did it before
+  if (!check->good) return refuse(400, "", "", check->text);
+  if (check->tokens != turn.count) {
+    snprintf(check->text, sizeof check->text, "the state has read %llu tokens, its turn has %zu",
+             (unsigned long long)check->tokens, turn.count);
+    return refuse(400, "", "", check->text);
   }
-  blob_drop(turn_blob);
-  blob_drop(state);
-  return good ? out : refuse(strstr(text, "busy") ? 503 : 400, "", "", text);
+  // A key of its own: these bytes must not replace the state of another turn.
+  char key[TURN_ID];
+  call_make_id("put_", key);
+  turn.state = key;
+  turn.alias = ""; // nor remove what another client has
+  struct blob *named = turn_pack(&turn);
+  if (!named) return refuse(500, "", "", "out of memory");
+  store_put(s->store, STORE_STATE, key, check->state);
+  store_put(s->store, STORE_TURN, id, named);
+  blob_drop(named);
+  return saved(id, &turn);
 }
 
 // A fork is the same turn under another name: states are shared.
@@ -160,10 +166,9 @@ static struct reply drop(struct server *s, const char *id, const struct blob *bl
 struct reply states_answer(struct server *s, const char *method, const char *id, const struct bytes *body,
                            size_t *taken) {
   if (!id) return fork_turn(s, body);
-  if (!store_key_valid(id) || strlen(id) >= TURN_ID)
-    return refuse(400, "", "", "a state's id has at most 63 letters, digits, _ and -");
-  if (!strcmp(method, "PUT")) return put(s, id, body);
   struct blob *blob;
+  const struct reply wrong = check_id(id);
+  if (wrong.status) return wrong;
   if (store_get(s->store, STORE_TURN, id, &blob) == STORE_DOWN) return refuse(503, "", "", store_down);
   if (!blob) return refuse(404, "", "state_not_found", "there is no such state, or it has expired");
   struct reply out = !strcmp(method, "GET") ? get(s, blob, taken) : drop(s, id, blob);
