@@ -135,6 +135,7 @@ int batch_start(struct server *server, struct batch **out) {
   pthread_mutex_init(&b->lock, NULL);
   pthread_cond_init(&b->work, NULL);
   int code = slots_open(b);
+  if (!code) code = speed_measure(b);
   b->waker = code ? NULL : waker_start();
   if (!code && !b->waker) code = complain(EXIT_FAILED, "no thread can be started");
   if (!code && platform_thread(&b->thread, 4 << 20, work, b)) code = complain(EXIT_FAILED, "no thread can be started");

@@ -12,7 +12,7 @@
 #include <string.h>
 
 enum { GPU_SLOTS = 64, CPU_SLOTS = 8, GPU_GROUP = 32, CPU_GROUP = 6 };
-enum { LEAST_SLICE = 32, FIRST_SLICE = 128, GPU_SLICE = 4096 };
+enum { FIRST_SLICE = 128, GPU_SLICE = 4096 };
 
 // ---------------------------------------------------------------- opening
 

@@ -4,7 +4,7 @@
 #include "serve_batch.h"
 #include "serve_wake.h"
 
-enum { MOST_SLOTS = 256, LOGIT_ROWS = 32 };
+enum { MOST_SLOTS = 256, LOGIT_ROWS = 32, LEAST_SLICE = 32 };
 
 // The state that a free slot has.
 struct resident {
@@ -86,6 +86,9 @@ void slots_read(struct batch *b); // a slice of the prompts
 void slots_step(struct batch *b); // a token of every text whose prompt is read; then the ends of those that are whole
 // States are moved for half of --stall between two steps; then running texts come first.
 bool slots_may_move(const struct batch *b);
+
+// serve_speed.c: measures, with a store. Prints a message and returns an exit code.
+int speed_measure(struct batch *b);
 
 // serve_queue.c. queue_take() is called under the lock.
 struct task *queue_take(struct batch *b); // the text that gets the next slot; NULL: none

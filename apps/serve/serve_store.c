@@ -214,6 +214,17 @@ struct blob *store_get_state(struct store *store, const char *key, uint64_t toke
   return blob;
 }
 
+void store_measure(struct store *store, const char *key, struct blob *state) {
+  enum { WRITE_MS = 2000 };
+  const struct store_behind *b = &store->behind;
+  struct blob *got = NULL;
+  b->put(b->self, STORE_STATE, key, NULL, state);
+  b->settle(b->self, STORE_STATE, WRITE_MS);
+  b->get(b->self, STORE_STATE, key, &got);
+  b->drop(b->self, STORE_STATE, key);
+  blob_drop(got);
+}
+
 bool store_in_memory(struct store *store, enum store_kind kind, const char *key) {
   pthread_mutex_lock(&store->lock);
   bool there = *place_of(&store->shelves[kind], key);

@@ -70,6 +70,9 @@ enum store_found store_get(struct store *store, enum store_kind kind, const char
 struct blob *store_get_state(struct store *store, const char *key, uint64_t tokens);
 bool store_in_memory(struct store *store, enum store_kind kind, const char *key); // does not count as a use
 void store_drop(struct store *store, enum store_kind kind, const char *key);
+// Puts the state into the store behind, gets it once and drops it, so that store_get_state() knows how long that takes.
+// Waits no longer than a bound, and keeps nothing in memory.
+void store_measure(struct store *store, const char *key, struct blob *state);
 // Removes from memory what has expired.
 void store_expire(struct store *store);
 #endif

@@ -71,6 +71,27 @@ def slots(redis):
     s.end()
 
 
+def short(redis):
+    """A replica that was just started computes a short history that comes slowly from the store, and fetches a long one."""
+    proxy = Proxy(redis.port)
+    turns = {}
+    figures = ("states_not_fetched_total", "states_loaded_total")
+    for size, pause, count, want in ((0, 0, 0, None), (1 << 13, 0.02, 40, [1, 0]), (1 << 16, 0, 1500, [0, 1])):
+        if want:
+            proxy.size, proxy.pause = size, pause  # the first: 1.1 s for a state of 455 KiB
+        s = Server(program, novelist, "--slots", "2", "--precision", "float32", "--store", f"redis://127.0.0.1:{proxy.port}")
+        check(s.metric("prompt_tokens_per_second") > 0 and s.metric("prompt_tokens_total") == 0, "the speed of prompts")
+        if want:
+            ask = dict(prompt=[7], max_tokens=4, previous_response_id=turns[count]["state"], logprobs=1, **greedy)
+            again, grew = moved(s, figures, lambda: s.complete(**ask))
+            check(grew == want, f"a history of {count} tokens: {grew}, not {want}")
+            s.wait_metric("store_waiting_bytes", 0, 60)
+        else:
+            turns = {n: s.complete([5 + i % 99 for i in range(n)], max_tokens=4, **greedy) for n in (40, 1500)}
+        proxy.pause = 0
+        s.end()
+
+
 def store_only(redis):
     """With --memory 0 a turn, and a state that is in no slot, come from the store each time."""
     s = Server(program, hybrid, "--slots", "1", "--memory", "0", "--precision", "float32", "--store", redis.url)

@@ -1,0 +1,45 @@
+// serve_speed: with a store, how fast prompts are read and states are fetched is measured before the server listens.
+// Otherwise a replica that was just started would fetch what it computes sooner.
+#include "common.h"
+#include "serve_slots.h"
+
+#include <stdlib.h>
+
+// Tokens a second that one sequence reads; 0: not known.
+static double read_tokens(struct batch *b, const int32_t *tokens, size_t count) {
+  const deltaic_piece piece = {.sequence = 0, .tokens = tokens, .count = count};
+  const struct moment start = engine_now(&b->server->engine);
+  if (deltaic_session_eval_batch(b->session, &piece, 1)) return 0;
+  const double seconds = engine_seconds(&b->server->engine, start);
+  return seconds > 0 ? (double)count / seconds : 0;
+}
+
+// A short slice, then one as long as a good part of a second allows, because long slices are faster. No counter has
+// these tokens.
+static double prompt_rate(struct batch *b, int32_t *tokens) {
+  const double most = 0.3;
+  const size_t room = b->context - LEAST_SLICE < b->tokens ? (size_t)(b->context - LEAST_SLICE) : b->tokens;
+  for (uint32_t i = 0; i < b->tokens; ++i)
+    tokens[i] = (int32_t)(i * 7919 % (uint32_t)b->server->engine.model_info.vocabulary);
+  const double first = read_tokens(b, tokens, LEAST_SLICE);
+  const size_t count = first * most < (double)room ? (size_t)(first * most) : room;
+  const double second = count > LEAST_SLICE ? read_tokens(b, tokens, count) : 0;
+  return second > first ? second : first;
+}
+
+int speed_measure(struct batch *b) {
+  if (!store_outlives(b->server->store) || b->tokens < LEAST_SLICE || b->context < 2 * LEAST_SLICE) return EXIT_OK;
+  int32_t *tokens = malloc(b->tokens * sizeof *tokens);
+  if (!tokens) return complain(EXIT_FAILED, "out of memory");
+  b->rate = prompt_rate(b, tokens);
+  free(tokens);
+  metrics_set(&b->server->metrics, METRIC_PROMPT_RATE, (int64_t)b->rate);
+  char key[TURN_ID];
+  call_make_id("measured_", key); // replicas may start together
+  size_t bytes = 0;
+  deltaic_status status = deltaic_sequence_state_size(b->session, 0, &bytes);
+  struct blob *state = status ? NULL : blob_create(bytes);
+  if (state && !deltaic_sequence_save(b->session, 0, state->bytes, bytes, NULL)) store_measure(b->server->store, key, state);
+  blob_drop(state);
+  return complain_status(deltaic_sequence_reset(b->session, 0));
+}
