@@ -27,7 +27,7 @@ struct exchange { // a request and its answer
   uint32_t retry;
 };
 
-// Sends the reply, whose body it takes over.
+// serve_send.c. Sends the reply, whose body it takes over.
 enum MHD_Result exchange_queue(struct http *http, struct MHD_Connection *connection, struct exchange *x,
                                struct reply reply);
 // A worker runs this while the connection waits, so that streams of the same thread are not held up. It ends with

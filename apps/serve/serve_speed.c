@@ -1,8 +1,10 @@
 // serve_speed: with a store, how fast prompts are read and states are fetched is measured before the server listens.
 // Otherwise a replica that was just started would fetch what it computes sooner.
 #include "common.h"
+#include "platform.h"
 #include "serve_slots.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 // Tokens a second that one sequence reads; 0: not known.
@@ -34,8 +36,8 @@ int speed_measure(struct batch *b) {
   b->rate = prompt_rate(b, tokens);
   free(tokens);
   metrics_set(&b->server->metrics, METRIC_PROMPT_RATE, (int64_t)b->rate);
-  char key[TURN_ID];
-  call_make_id("measured_", key); // replicas may start together
+  char key[STORE_KEY]; // no other replica's
+  snprintf(key, sizeof key, "measured-%llx", (unsigned long long)platform_clock_ns());
   size_t bytes = 0;
   deltaic_status status = deltaic_sequence_state_size(b->session, 0, &bytes);
   struct blob *state = status ? NULL : blob_create(bytes);
