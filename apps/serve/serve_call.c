@@ -112,6 +112,11 @@ bool task_add_token(struct task *t, int32_t token) {
   return true;
 }
 
+size_t task_characters(struct task *t) {
+  for (; t->counted < t->text.size; ++t->counted) t->characters += ((uint8_t)t->text.data[t->counted] & 0xc0) != 0x80;
+  return t->characters;
+}
+
 bool task_add_span(struct task *t, size_t end, bool drawn) {
   uint32_t *last = t->span_count ? &t->spans[t->span_count - 1] : NULL;
   if (last && TURN_SPAN_END(*last) >= end) return true;

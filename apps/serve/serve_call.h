@@ -20,7 +20,7 @@ struct likely {
 struct note {
   int32_t token;
   float log_probability; // NAN: a text's first token has none
-  size_t text_at;        // where its text begins in the task's text
+  size_t text_at;        // where its text begins in the task's text, in characters
   int count;
   struct likely likely[REQUEST_LIKELY]; // the likeliest first
 };
@@ -81,6 +81,7 @@ struct task {
 
   // Under the call's lock.
   struct bytes text, thinking;
+  size_t counted, characters; // bytes of the text whose characters are counted, and these
   struct note *notes;
   size_t note_count, note_room;
   enum ending ending;
@@ -135,6 +136,7 @@ void task_set_state(struct task *task, struct blob *state, size_t tokens); // be
 void task_set_base_state(struct task *task, struct blob *state); // behind the turn that it continues, and counts those
 void task_count_cached(const struct task *task);       // counts the tokens of the earlier turn as cached
 bool task_add_token(struct task *task, int32_t token); // false: no memory
+size_t task_characters(struct task *task);             // of its text so far; under the lock
 // The tokens from the end of the last span to `end` were read, or drawn.
 bool task_add_span(struct task *task, size_t end, bool drawn); // false: no memory
 // Wakes the connection if it is suspended; under the lock.

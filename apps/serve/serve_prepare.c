@@ -55,7 +55,8 @@ static deltaic_status start_text(const struct server *s, struct task *t, const c
   if (t->score) t->note_room = t->prompt_count - t->own;
   for (size_t i = from; i < t->prompt_count && !status; ++i) {
     if (t->score)
-      t->notes[i - t->own] = (struct note){.token = t->tokens[i], .text_at = t->text.size, .log_probability = NAN};
+      t->notes[i - t->own] =
+          (struct note){.token = t->tokens[i], .text_at = task_characters(t), .log_probability = NAN};
     status = deltaic_decoder_push(t->decoder, t->tokens[i], &text, &bytes);
     if (!status && r->echo && !bytes_add(&t->text, text, bytes)) status = DELTAIC_OUT_OF_MEMORY;
   }

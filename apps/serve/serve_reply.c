@@ -74,10 +74,12 @@ json_t *reply_timings(const struct task *t) {
 
 // ---------------------------------------------------------------- probabilities
 
+enum { TOKEN_BYTES = 512 };
+
 // A token's text by itself; bytes that form no character become U+FFFD.
 static json_t *token_text(const struct task *t, int32_t token) {
   const struct server *s = t->call->server;
-  char text[512];
+  char text[TOKEN_BYTES];
   size_t bytes = 0;
   if (deltaic_tokenizer_decode(s->tokenizer, &token, 1, false, text, sizeof text, &bytes)) bytes = 0;
   json_t *string = json_stringn(text, bytes);
@@ -110,10 +112,12 @@ static json_t *completion_notes(const struct task *t, size_t from, size_t to) {
 }
 
 static json_t *chat_note(const struct task *t, int32_t token, float value) {
-  json_t *text = token_text(t, token), *bytes = json_array();
-  for (size_t i = 0; i < json_string_length(text); ++i)
-    json_array_append_new(bytes, json_integer((uint8_t)json_string_value(text)[i]));
-  return json_pack("{s:o, s:o, s:o}", "token", text, "logprob", log_probability(value), "bytes", bytes);
+  json_t *bytes = json_array();
+  char own[TOKEN_BYTES];
+  size_t count = 0;
+  if (deltaic_tokenizer_token_bytes(t->call->server->tokenizer, token, own, sizeof own, &count)) count = 0;
+  for (size_t i = 0; i < count; ++i) json_array_append_new(bytes, json_integer((uint8_t)own[i]));
+  return json_pack("{s:o, s:o, s:o}", "token", token_text(t, token), "logprob", log_probability(value), "bytes", bytes);
 }
 
 static json_t *chat_notes(const struct task *t, size_t from, size_t to) {

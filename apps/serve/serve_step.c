@@ -18,7 +18,7 @@ static bool add_note(struct task *t, const struct note *note) {
     t->note_room = room;
   }
   t->notes[t->note_count] = *note;
-  t->notes[t->note_count++].text_at = t->text.size;
+  t->notes[t->note_count++].text_at = task_characters(t);
   return true;
 }
 

@@ -29,6 +29,7 @@ struct deltaic_decoder {
   struct link *links; // (steps->count)
   struct text out;
   bool skip_special;
+  bool raw;              // bytes that are no character go into `out` as they are
   size_t work;           // bytes that links may still pass on in this call
   deltaic_status status; // the first failure
 };
@@ -36,6 +37,13 @@ struct deltaic_decoder {
 // Passes text of a token to link `at`. A separate call marks the end of the token.
 static void put(struct deltaic_decoder *d, size_t at, const char *bytes, size_t n);
 static void end(struct deltaic_decoder *d, size_t at);
+
+static void put_invalid(struct deltaic_decoder *d, size_t at, const char *bytes, size_t n) {
+  if (d->raw)
+    text_append(&d->out, bytes, n);
+  else
+    put(d, at, replacement, 3);
+}
 
 // Passes on the whole characters and replaces invalid bytes by U+FFFD. final: no more bytes will come.
 static void put_characters(struct deltaic_decoder *d, size_t at, struct text *bytes, bool final) {
@@ -47,7 +55,7 @@ static void put_characters(struct deltaic_decoder *d, size_t at, struct text *by
     if (length > 0)
       put(d, at, bytes->bytes + done, step);
     else
-      put(d, at, replacement, 3);
+      put_invalid(d, at, bytes->bytes + done, step);
     done += step;
   }
   if (done > 0) memmove(bytes->bytes, bytes->bytes + done, bytes->length - done);
@@ -100,7 +108,7 @@ static void flush_run(struct deltaic_decoder *d, size_t at) {
     end(d, at + 1);
   } else {
     for (size_t i = 0; i < run->length; i++) {
-      put(d, at + 1, replacement, 3);
+      put_invalid(d, at + 1, run->bytes + i, 1);
       end(d, at + 1);
     }
   }
@@ -286,18 +294,37 @@ static deltaic_status decoder_flush(struct deltaic_decoder *d) {
   return decoder_status(d);
 }
 
+static deltaic_status decode_whole(struct deltaic_decoder *d, const int32_t *ids, size_t n, char *text, size_t capacity,
+                                   size_t *bytes) {
+  deltaic_status status = DELTAIC_OK;
+  for (size_t i = 0; i < n && !status; i++) status = decoder_feed(d, ids[i]);
+  if (!status) status = decoder_flush(d);
+  if (!status && bytes) *bytes = d->out.length;
+  if (!status && text && d->out.length > capacity)
+    status = fail(DELTAIC_BUFFER_TOO_SMALL, "the text has %zu bytes, the buffer room for %zu", d->out.length, capacity);
+  if (!status && text && d->out.length) memcpy(text, d->out.bytes, d->out.length);
+  return status;
+}
+
 deltaic_status deltaic_tokenizer_decode(const deltaic_tokenizer *tokenizer, const int32_t *ids, size_t n,
                                         bool skip_special, char *text, size_t capacity, size_t *bytes) {
   if (refuse_null("deltaic_tokenizer_decode", "tokenizer,ids,text", tokenizer, FILLED(ids, n), FILLED(text, capacity)))
     return DELTAIC_INVALID_ARGUMENT;
   struct deltaic_decoder d;
   deltaic_status status = decoder_begin(&d, tokenizer, skip_special);
-  for (size_t i = 0; i < n && !status; i++) status = decoder_feed(&d, ids[i]);
-  if (!status) status = decoder_flush(&d);
-  if (!status && bytes) *bytes = d.out.length;
-  if (!status && text && d.out.length > capacity)
-    status = fail(DELTAIC_BUFFER_TOO_SMALL, "the text has %zu bytes, the buffer room for %zu", d.out.length, capacity);
-  if (!status && text && d.out.length) memcpy(text, d.out.bytes, d.out.length);
+  if (!status) status = decode_whole(&d, ids, n, text, capacity, bytes);
+  decoder_end(&d);
+  return status;
+}
+
+deltaic_status deltaic_tokenizer_token_bytes(const deltaic_tokenizer *tokenizer, int32_t id, char *bytes,
+                                             size_t capacity, size_t *count) {
+  if (refuse_null("deltaic_tokenizer_token_bytes", "tokenizer,bytes", tokenizer, FILLED(bytes, capacity)))
+    return DELTAIC_INVALID_ARGUMENT;
+  struct deltaic_decoder d;
+  deltaic_status status = decoder_begin(&d, tokenizer, false);
+  d.raw = true;
+  if (!status) status = decode_whole(&d, &id, 1, bytes, capacity, count);
   decoder_end(&d);
   return status;
 }

@@ -50,6 +50,9 @@ def texts():
         check(len(best) == 3 and max(best, key=best.get) == token and best[token] == value, "greedy takes the likeliest")
     ids = s.complete([1, 5, 9], max_tokens=0, echo=True, logprobs=0)
     check(len(ids["logprobs"]["tokens"]) == 3, "tokens as a prompt, scored only")
+    # Offsets count characters, of which a token may have a part.
+    ids = s.complete([130, 105, 161, 227, 108, 5], max_tokens=1, echo=True, logprobs=0)
+    check(ids["text"].startswith("\u00e9\u20ac") and ids["logprobs"]["text_offset"] == [0, 0, 1, 1, 1, 2, 3], f"offsets: {ids}")
     # A prompt's score does not depend on whether a state brought its beginning.
     first = s.complete("The old house stood", max_tokens=0, **greedy)
     split = s.complete(" upon a hill", max_tokens=0, echo=True, logprobs=0, previous_response_id=first["state"])
@@ -199,6 +202,13 @@ def chats():
         check("".join(d.get("reasoning_content", "") for d in deltas) == said.get("reasoning_content", ""), f"{what}: thinking")
         scored = s.post("/v1/chat/completions", messages=talk, logprobs=True, top_logprobs=2, **options)["choices"][0]
         check(scored["message"] == said and len(scored["logprobs"]["content"][0]["top_logprobs"]) == 2, f"{what}: logprobs")
+
+        if template == "chatml":  # random tokens, many of which are a part of a character
+            wild = s.post("/v1/chat/completions", messages=talk, logprobs=True, max_tokens=300, temperature=100, top_p=1, ignore_eos=True)
+            notes = wild["choices"][0]["logprobs"]["content"]
+            parts = [n["bytes"] for n in notes if "\ufffd" in n["token"]]
+            check(parts and [239, 191, 189] not in parts, f"bytes of parts of characters: {parts}")
+            check(all(bytes(n["bytes"]).decode(errors="replace") == n["token"] for n in notes), f"bytes: {notes}")
 
         longer = talk + [{"role": "assistant", "content": said["content"]}, {"role": "user", "content": "It was late."}]
         second = s.post("/v1/chat/completions", messages=longer, **options)

@@ -9,6 +9,7 @@ static void decode(const deltaic_tokenizer *t, const int32_t *ids, size_t n, boo
   struct text streamed = {0};
   size_t bytes, chunk_bytes;
   const char *chunk;
+  if (n) deltaic_tokenizer_token_bytes(t, ids[0], NULL, 0, NULL);
   if (deltaic_tokenizer_decode(t, ids, n, skip, NULL, 0, &bytes)) return;
   char *whole = malloc(bytes + 1);
   if (deltaic_tokenizer_decode(t, ids, n, skip, whole, bytes, &bytes)) abort();

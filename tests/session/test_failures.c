@@ -441,6 +441,7 @@ static void null_is_refused(void **state) {
       deltaic_tokenizer_open(NULL, NULL),
       deltaic_tokenizer_encode(NULL, NULL, 0, false, NULL, 0, NULL),
       deltaic_tokenizer_decode(NULL, NULL, 0, false, NULL, 0, NULL),
+      deltaic_tokenizer_token_bytes(NULL, 0, NULL, 0, NULL),
       deltaic_decoder_create(NULL, false, NULL),
       deltaic_decoder_push(NULL, 0, NULL, NULL),
       deltaic_decoder_finish(NULL, NULL, NULL),

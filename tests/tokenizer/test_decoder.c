@@ -74,6 +74,32 @@ static void one_bad_byte_turns_a_run_of_byte_tokens_into_replacements(void **sta
                 "\ufffd\ufffd\ufffdb");
 }
 
+static void bytes_of_a_token_are_its_own(void **state) {
+  static const struct {
+    const char *decoder, *vocab, *bytes;
+  } cases[] = {{"{\"type\": \"ByteLevel\"}", "\"\\u00e4\\u00bd\": 0", "\xe4\xbd"},
+               {"{\"type\": \"ByteLevel\"}", "\"\\u00a9\\u0120\\u00e4\": 0", "\xa9 \xe4"},
+               {"{\"type\": \"ByteFallback\"}", "\"<0xC3>\": 0", "\xc3"},
+               {"{\"type\": \"Sequence\", \"decoders\": [{\"type\": \"ByteFallback\"}, {\"type\": \"Fuse\"}, {\"type\": "
+                "\"Strip\", \"content\": \"\\u00e9\", \"start\": 1, \"stop\": 0}]}",
+                "\"<0xC3>\": 0", "\xc3"},
+               {"{\"type\": \"Metaspace\", \"replacement\": \"\\u2581\", \"prepend_scheme\": \"never\"}",
+                "\"\\u2581\\u00e9\": 0", " \xc3\xa9"}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    char json[1024], bytes[8] = "";
+    size_t count = 0;
+    snprintf(json, sizeof json, "{\"decoder\": %s, \"model\": {\"type\": \"BPE\", \"vocab\": {%s}, \"merges\": []}}",
+             cases[i].decoder, cases[i].vocab);
+    deltaic_tokenizer *t = parse(json);
+    assert_int_equal(deltaic_tokenizer_token_bytes(t, 0, bytes, sizeof bytes, &count), DELTAIC_OK);
+    assert_int_equal(count, strlen(cases[i].bytes));
+    assert_memory_equal(bytes, cases[i].bytes, count);
+    assert_int_equal(deltaic_tokenizer_token_bytes(t, 0, bytes, count - 1, &count), DELTAIC_BUFFER_TOO_SMALL);
+    assert_int_equal(deltaic_tokenizer_token_bytes(t, -1, bytes, sizeof bytes, &count), DELTAIC_INVALID_ARGUMENT);
+    deltaic_tokenizer_close(t);
+  }
+}
+
 // decode_both checks the claim on every chunk.
 static void streamed_text_never_splits_a_character(void **state) {
   const char *paths[] = {MODELS_DIR "/novelist", VECTORS "/sp.json", VECTORS "/bytes.json"};
@@ -116,6 +142,7 @@ int main(void) {
       cmocka_unit_test(fused_tokens_are_replaced_and_stripped_as_one),
       cmocka_unit_test(broken_bytes_become_replacement_characters_as_in_rust),
       cmocka_unit_test(one_bad_byte_turns_a_run_of_byte_tokens_into_replacements),
+      cmocka_unit_test(bytes_of_a_token_are_its_own),
       cmocka_unit_test(streamed_text_never_splits_a_character),
       cmocka_unit_test(a_finished_decoder_begins_a_new_text),
   };
