@@ -92,6 +92,8 @@ struct task {
   bool sent_begin, sent_end;
 };
 
+enum output { OUTPUT_NONE, OUTPUT_THINKING, OUTPUT_MESSAGE };
+
 struct call {
   pthread_mutex_t lock;
   unsigned holders;
@@ -118,6 +120,7 @@ struct call {
   struct bytes out; // of a stream: what is to be sent
   size_t out_sent;
   uint64_t events;
+  enum output output; // of /v1/responses: the item that is being sent
   bool begun, ended;
 };
 
@@ -153,6 +156,7 @@ deltaic_status voice_start(struct task *task, const char *opening);
 void keep_state(struct task *task, bool asked, struct blob *state); // asked: that behind the question
 void keep_state_key(const struct task *task, bool asked, char key[STORE_KEY]);
 void keep_turn(struct task *task, enum ending ending);              // after its text is complete
+void keep_response_key(const char *id, char key[STORE_KEY]);        // of the answer of /v1/responses
 bool keep_needs_state(const struct task *task, enum ending ending); // the state at the end
 // The key of a conversation that a client sends again to a server with the same template.
 void keep_key(const struct server *server, const struct message *messages, size_t count, const char *answer,

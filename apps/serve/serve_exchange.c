@@ -259,7 +259,8 @@ static enum MHD_Result dispatch(struct http *http, struct MHD_Connection *connec
   case ROUTE_METRICS: return exchange_queue(http, connection, x, about_metrics(http));
   case ROUTE_PAGE: return exchange_queue(http, connection, x, about_page());
   case ROUTE_MODELS: return exchange_queue(http, connection, x, about_models(http, rest));
-  case ROUTE_STATES: return exchange_state(x, method, rest);
+  case ROUTE_STATES:
+  case ROUTE_RESPONSE: return exchange_state(x, method, rest);
   default: return begin_call(http, connection, x);
   }
 }
@@ -279,7 +280,7 @@ enum MHD_Result exchange_answer(void *user, struct MHD_Connection *connection, c
     return begin(http, connection, x, url, method);
   }
   if (x->prepared)
-    return x->route == ROUTE_STATES ? exchange_state_answer(http, connection, x) : answer_call(http, connection, x);
+    return x->method ? exchange_state_answer(http, connection, x) : answer_call(http, connection, x);
   if (!*body_bytes) return dispatch(http, connection, x, url, method);
   enum MHD_Result result = receive(http, x, body, *body_bytes);
   *body_bytes = 0;

@@ -16,8 +16,8 @@ struct exchange { // a request and its answer
   struct MHD_Connection *connection;
   struct job job;
 
-  // Of a request for a state: libmicrohttpd keeps both texts as long as the request.
-  const char *method, *id;
+  // Of a request for a state or a response that is kept: libmicrohttpd keeps both texts as long as the request.
+  const char *method, *id; // method NULL: of another request
   struct reply reply;
   struct check check; // of a state that is put
 

@@ -1,4 +1,4 @@
-// serve_exchange_state: a request for a state. Workers answer it: the store may take long, and so may a copy of the state.
+// serve_exchange_state: a request for a state, or for a response that is kept. Workers answer it: the store may take long, and so may a copy of the state.
 // One that is put goes to the batcher in between, which checks it when a slot is free.
 #include "serve_exchange.h"
 
@@ -54,6 +54,8 @@ static void begin(void *user, bool ending) {
     return;
   else if (!strcmp(x->method, "GET") && client_left(x->visitor->socket))
     leave(x); // what changes a state is done, whether its client waits or not
+  else if (x->route == ROUTE_RESPONSE)
+    x->reply = responses_answer(x->http->server, x->method, x->id, &x->taken);
   else if (strcmp(x->method, "PUT") != 0)
     x->reply = states_answer(x->http->server, x->method, x->id, &x->body, &x->taken);
   MHD_resume_connection(x->connection);

@@ -1,7 +1,7 @@
 // serve_keep: what is kept of a finished text: its turn, and a state. What a template makes of an answer once another
 // question follows may differ from what the model said: without its thinking, or cut at a stop string. Then the state
 // before the answer is kept, and the answer as the template has it waits to be read with the next question.
-#include "serve_call.h"
+#include "serve_reply.h"
 #include "sha256.h"
 
 #include <stdio.h>
@@ -162,7 +162,22 @@ static void keep_chat(const struct task *t, enum ending ending) {
   free(sent);
 }
 
+void keep_response_key(const char *id, char key[STORE_KEY]) { snprintf(key, STORE_KEY, "%s-r", id); }
+
+// What GET /v1/responses/ID answers.
+static void keep_response(const struct task *t, enum ending ending) {
+  char key[STORE_KEY];
+  json_t *response = reply_response(t->call, ending);
+  char *text = json_dumps(response, JSON_COMPACT);
+  struct blob *blob = text ? blob_take(text, strlen(text)) : NULL;
+  keep_response_key(t->id, key);
+  if (blob) store_put(t->call->server->store, STORE_TURN, key, blob);
+  blob_drop(blob);
+  json_decref(response);
+}
+
 void keep_turn(struct task *t, enum ending ending) {
+  if (t->call->request.api == API_RESPONSES) keep_response(t, ending);
   if (t->chat) {
     keep_chat(t, ending);
     return;

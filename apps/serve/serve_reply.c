@@ -170,15 +170,54 @@ json_t *reply_item(const struct call *call, const char *status) {
   return item;
 }
 
+json_t *reply_thinking_part(const struct call *call) {
+  return json_pack("{s:s, s:o}", "type", "summary_text", "text", reply_text(&call->tasks[0].thinking));
+}
+
+json_t *reply_thinking(const struct call *call, const char *status) {
+  char id[TURN_ID + 8] = "rs_";
+  strncat(id, call->id + strlen("resp_"), TURN_ID);
+  return json_pack("{s:s, s:s, s:s, s:[]}", "type", "reasoning", "id", id, "status", status, "summary");
+}
+
+bool reply_says(const struct call *call) { return call->tasks[0].text.size || !call->tasks[0].thinking.size; }
+
+// The items of the output: the thinking, and the message.
+static json_t *output(const struct call *call, const char *status) {
+  json_t *out = json_array();
+  if (call->tasks[0].thinking.size) {
+    json_t *item = reply_thinking(call, reply_says(call) ? "completed" : status);
+    json_array_append_new(json_object_get(item, "summary"), reply_thinking_part(call));
+    json_array_append_new(out, item);
+  }
+  if (reply_says(call)) {
+    json_t *item = reply_item(call, status);
+    json_array_append_new(json_object_get(item, "content"), reply_part(call));
+    json_array_append_new(out, item);
+  }
+  return out;
+}
+
 static json_t *or_null(const json_t *root, const char *name) {
   json_t *value = json_object_get(root, name);
   return value ? json_incref(value) : json_null();
 }
 
-json_t *reply_response(const struct call *call, const char *status) {
+const char *reply_status(enum ending ending) {
+  switch (ending) {
+  case END_NONE: return "in_progress";
+  case END_FAILED: return "failed";
+  case END_EOS:
+  case END_STOP: return "completed";
+  default: return "incomplete";
+  }
+}
+
+json_t *reply_response(const struct call *call, enum ending ending) {
   const struct task *t = &call->tasks[0];
   const json_t *root = call->request.root;
-  const bool incomplete = !strcmp(status, "incomplete"), done = incomplete || !strcmp(status, "completed");
+  const char *status = reply_status(ending);
+  const bool done = ending != END_NONE && ending != END_FAILED, incomplete = done && !strcmp(status, "incomplete");
   json_t *out =
       json_pack("{s:s, s:s, s:I, s:s, s:n, s:s, s:[], s:b, s:[], s:s, s:s, s:{s:{s:s}}, s:{s:n, s:n}}", "id", call->id,
                 "object", "response", "created_at", (json_int_t)call->created, "status", status, "error", "model",
@@ -195,13 +234,11 @@ json_t *reply_response(const struct call *call, const char *status) {
   json_object_set_new(out, "metadata", metadata ? json_incref(metadata) : json_object());
   json_object_set_new(
       out, "incomplete_details",
-      incomplete ? json_pack("{s:s}", "reason", t->ending == END_LENGTH ? "max_output_tokens" : reply_finish(t->ending))
+      incomplete ? json_pack("{s:s}", "reason", ending == END_LENGTH ? "max_output_tokens" : reply_finish(ending))
                  : json_null());
   json_object_set_new(out, "usage", done ? reply_usage(call) : json_null());
   if (!done) return out;
-  json_t *item = reply_item(call, incomplete ? "incomplete" : "completed");
-  json_array_append_new(json_object_get(item, "content"), reply_part(call));
-  json_array_append_new(json_object_get(out, "output"), item);
+  json_object_set_new(out, "output", output(call, status));
   json_object_set_new(out, "timings", reply_timings(t));
   return out;
 }
@@ -212,8 +249,7 @@ char *reply_call(struct call *call) {
   const struct request *r = &call->request;
   json_t *out;
   if (r->api == API_RESPONSES) {
-    const enum ending ending = call->tasks[0].ending;
-    out = reply_response(call, ending == END_EOS || ending == END_STOP ? "completed" : "incomplete");
+    out = reply_response(call, call->tasks[0].ending);
   } else {
     char fingerprint[32];
     json_t *choices = json_array();

@@ -17,6 +17,8 @@ struct reply reply_refuse(const struct problem *problem);
 // answer takes.
 struct reply states_answer(struct server *server, const char *method, const char *id, const struct bytes *body,
                            size_t *taken);
+// /v1/responses/ID: GET and DELETE.
+struct reply responses_answer(struct server *server, const char *method, const char *id, size_t *taken);
 // PUT: makes the turn and the state of the check, which the caller drops. False: *out is why it is refused.
 struct check;
 bool states_put(struct server *server, const char *id, const struct bytes *body, struct check *check,
@@ -34,8 +36,12 @@ json_t *reply_text(const struct bytes *text);
 json_t *reply_usage(const struct call *call);
 json_t *reply_timings(const struct task *task);
 json_t *reply_notes(const struct task *task, size_t from, size_t to); // "logprobs" of a choice
-json_t *reply_response(const struct call *call, const char *status);  // of /v1/responses
+json_t *reply_response(const struct call *call, enum ending ending);  // of /v1/responses; END_NONE: it goes on
+const char *reply_status(enum ending ending);                         // its status
 json_t *reply_item(const struct call *call, const char *status);      // its message
 json_t *reply_part(const struct call *call);                          // its text
+json_t *reply_thinking(const struct call *call, const char *status);  // its thinking, an item before the message
+json_t *reply_thinking_part(const struct call *call);                 // the thinking's text
+bool reply_says(const struct call *call); // whether it has a message: text, or neither thinking nor text
 const char *reply_finish(enum ending ending);                         // finish_reason
 #endif

@@ -121,6 +121,7 @@ static void read_message(struct request *r, const json_t *item, const char *para
   const char *role = field_string(item, "role"), *type = field_string(item, "type");
   struct message *m = &r->messages[r->message_count];
   *m = (struct message){0};
+  if (r->api == API_RESPONSES && type && !strcmp(type, "reasoning")) return; // earlier thinking, which templates drop
   if (!json_is_object(item) || (type && strcmp(type, "message") != 0)) {
     problem_set(p, 400, param, "unsupported", "%s: an item of type \"%.40s\" is not supported; messages are", param,
                 type ? type : "");
@@ -164,6 +165,7 @@ void request_messages(struct request *r, const json_t *array, const char *param,
   json_array_foreach(array, i, item) {
     if (!p->status) read_message(r, item, param, p);
   }
+  if (!r->message_count) problem_set(p, 400, param, "", "%s has no message", param);
 }
 
 static void read_input(struct request *r, struct problem *p) {

@@ -25,6 +25,7 @@ enum route route_of(const char *url, const char *method, bool *method_right, con
       {"/metrics", "GET", ROUTE_METRICS},
       {"/", "GET HEAD", ROUTE_PAGE},
       {"/v1/models/", "GET", ROUTE_MODELS},
+      {"/v1/responses/", "GET DELETE", ROUTE_RESPONSE},
       {"/v1/states/", "GET PUT DELETE", ROUTE_STATES},
   };
   *rest = NULL;

@@ -154,13 +154,19 @@ static void drop_alias(struct server *s, const char *id, const char *alias) {
   blob_drop(blob);
 }
 
-static struct reply drop(struct server *s, const char *id, const struct blob *blob) {
+static void drop(struct server *s, const char *id, const struct blob *blob) {
   struct turn turn;
+  char response[STORE_KEY];
   const bool good = unpack(s, blob, &turn);
+  keep_response_key(id, response);
   if (good && turn.count) store_drop(s->store, STORE_STATE, turn.state); // a fork computes it again
   if (good && *turn.alias) drop_alias(s, id, turn.alias);
+  store_drop(s->store, STORE_TURN, response);
   store_drop(s->store, STORE_TURN, id);
-  return json_reply(json_pack("{s:s, s:s, s:b}", "id", id, "object", "state", "deleted", 1));
+}
+
+static struct reply dropped(const char *id, const char *object) {
+  return json_reply(json_pack("{s:s, s:s, s:b}", "id", id, "object", object, "deleted", 1));
 }
 
 struct reply states_answer(struct server *s, const char *method, const char *id, const struct bytes *body,
@@ -171,7 +177,43 @@ struct reply states_answer(struct server *s, const char *method, const char *id,
   if (wrong.status) return wrong;
   if (store_get(s->store, STORE_TURN, id, &blob) == STORE_DOWN) return refuse(503, "", "", store_down);
   if (!blob) return refuse(404, "", "state_not_found", "there is no such state, or it has expired");
-  struct reply out = !strcmp(method, "GET") ? get(s, blob, taken) : drop(s, id, blob);
+  const bool gets = !strcmp(method, "GET");
+  struct reply out = gets ? get(s, blob, taken) : dropped(id, "state");
+  if (!gets) drop(s, id, blob);
   blob_drop(blob);
   return out;
+}
+
+static const char no_response[] = "there is no such response, or it has expired";
+
+// The answer as it was given. What a client put under its key is none.
+static struct reply get_response(struct server *s, const char *id, size_t *taken) {
+  char key[STORE_KEY];
+  struct blob *blob;
+  keep_response_key(id, key);
+  if (store_get(s->store, STORE_TURN, key, &blob) == STORE_DOWN) return refuse(503, "", "", store_down);
+  struct reply out = {0};
+  if (!blob || !blob->size || blob->bytes[0] != '{') {
+    out = refuse(404, "", "response_not_found", no_response);
+  } else if (!working_take(s, taken, blob->size)) {
+    out = refuse(429, "", "memory_full", working_full);
+  } else {
+    out = reply_json(200, strndup((const char *)blob->bytes, blob->size));
+  }
+  blob_drop(blob);
+  return out;
+}
+
+struct reply responses_answer(struct server *s, const char *method, const char *id, size_t *taken) {
+  struct blob *blob = NULL;
+  enum store_found found = STORE_ABSENT;
+  const bool may_be = !strncmp(id, "resp_", 5) && !check_id(id).status;
+  if (may_be && !strcmp(method, "GET")) return get_response(s, id, taken);
+  if (may_be) found = store_get(s->store, STORE_TURN, id, &blob);
+  if (found == STORE_DOWN) return refuse(503, "", "", store_down);
+  struct turn turn;
+  const bool there = blob && unpack(s, blob, &turn);
+  if (there) drop(s, id, blob);
+  blob_drop(blob);
+  return there ? dropped(id, "response") : refuse(404, "", "response_not_found", no_response);
 }

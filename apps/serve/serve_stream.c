@@ -1,6 +1,7 @@
 // serve_stream: answers as server-sent events.
 #include "serve_reply.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -92,64 +93,103 @@ static bool numbered(struct call *call, const char *type, json_t *data) {
   return event(call, type, data);
 }
 
-// The events of the message's text have these fields.
+// What the two kinds of items have: the thinking is an item before the message, with a summary that is all of it.
+static const struct output_kind {
+  const char *index, *part_added, *delta, *text_done, *part_done; // index: the field that numbers an item's parts
+  json_t *(*item)(const struct call *, const char *status);
+  json_t *(*part)(const struct call *);
+  const char *parts; // the item's field of its parts
+} kinds[] = {
+    [OUTPUT_THINKING] = {"summary_index", "response.reasoning_summary_part.added",
+                         "response.reasoning_summary_text.delta", "response.reasoning_summary_text.done",
+                         "response.reasoning_summary_part.done", reply_thinking, reply_thinking_part, "summary"},
+    [OUTPUT_MESSAGE] = {"content_index", "response.content_part.added", "response.output_text.delta",
+                        "response.output_text.done", "response.content_part.done", reply_item, reply_part, "content"},
+};
+
+static int output_index(const struct call *call) {
+  return call->output == OUTPUT_MESSAGE && call->tasks[0].thinking.size ? 1 : 0;
+}
+
+// The events of an item's part have these fields.
 static json_t *place(const struct call *call) {
-  json_t *item = reply_item(call, "in_progress");
-  json_t *out =
-      json_pack("{s:O, s:i, s:i}", "item_id", json_object_get(item, "id"), "output_index", 0, "content_index", 0);
+  const struct output_kind *kind = &kinds[call->output];
+  json_t *item = kind->item(call, "in_progress");
+  json_t *out = json_pack("{s:O, s:i, s:i}", "item_id", json_object_get(item, "id"), "output_index", output_index(call),
+                          kind->index, 0);
   json_decref(item);
   return out;
 }
 
+// An event about the item that is being sent.
+static bool item_event(struct call *call, const char *type, json_t *item) {
+  return numbered(call, type, json_pack("{s:i, s:o}", "output_index", output_index(call), "item", item));
+}
+
+// An event about its part: `name` has the value, which it takes over.
+static bool part_event(struct call *call, const char *type, const char *name, json_t *value) {
+  json_t *data = place(call);
+  json_object_set_new(data, name, value);
+  if (call->output == OUTPUT_MESSAGE && strcmp(name, "part") != 0) json_object_set_new(data, "logprobs", json_array());
+  return numbered(call, type, data);
+}
+
+static bool begin_item(struct call *call) {
+  const struct output_kind *kind = &kinds[call->output];
+  json_t *part = kind->part(call);
+  json_object_set_new(part, "text", json_string(""));
+  const bool good = item_event(call, "response.output_item.added", kind->item(call, "in_progress"));
+  return part_event(call, kind->part_added, "part", part) && good;
+}
+
+static bool end_item(struct call *call, const char *status) {
+  const struct output_kind *kind = &kinds[call->output];
+  json_t *part = kind->part(call), *item = kind->item(call, status);
+  json_array_append(json_object_get(item, kind->parts), part);
+  bool good = part_event(call, kind->text_done, "text", json_incref(json_object_get(part, "text")));
+  good = part_event(call, kind->part_done, "part", part) && good;
+  return item_event(call, "response.output_item.done", item) && good;
+}
+
 static bool begin_response(struct call *call) {
-  json_t *part = json_pack("{s:s, s:s, s:[], s:[]}", "type", "output_text", "text", "", "annotations", "logprobs");
-  json_t *added = place(call);
-  json_object_set_new(added, "part", part);
-  bool good = numbered(call, "response.created", json_pack("{s:o}", "response", reply_response(call, "in_progress")));
-  good = good &&
-         numbered(call, "response.in_progress", json_pack("{s:o}", "response", reply_response(call, "in_progress")));
-  good = good && numbered(call, "response.output_item.added",
-                          json_pack("{s:i, s:o}", "output_index", 0, "item", reply_item(call, "in_progress")));
-  if (!good) {
-    json_decref(added);
-    return false;
+  return numbered(call, "response.created", json_pack("{s:o}", "response", reply_response(call, END_NONE))) &&
+         numbered(call, "response.in_progress", json_pack("{s:o}", "response", reply_response(call, END_NONE)));
+}
+
+// Sends what the item's text has behind *sent. The item before it ends, as it begins.
+static bool send_output(struct call *call, enum output output, const struct bytes *text, size_t *sent) {
+  if (call->output != output) {
+    if (call->output && !end_item(call, "completed")) return false;
+    call->output = output;
+    if (!begin_item(call)) return false;
   }
-  return numbered(call, "response.content_part.added", added);
+  const size_t from = *sent;
+  *sent = text->size;
+  return from == text->size || part_event(call, kinds[output].delta, "delta", rest(text, from));
 }
 
 static bool end_response(struct call *call) {
-  const enum ending ending = call->tasks[0].ending;
-  const bool complete = ending == END_EOS || ending == END_STOP;
-  const char *status = complete ? "completed" : "incomplete";
+  struct task *t = &call->tasks[0];
+  const char *status = reply_status(t->ending);
   if (call->problem.status) {
-    json_t *response = reply_response(call, "failed");
+    json_t *response = reply_response(call, END_FAILED);
     json_object_set_new(response, "error",
                         json_pack("{s:s, s:s}", "code", "server_error", "message", call->problem.text));
     return numbered(call, "response.failed", json_pack("{s:o}", "response", response));
   }
-  json_t *done = place(call), *part = place(call), *item = reply_item(call, status);
-  json_object_set_new(done, "text", reply_text(&call->tasks[0].text));
-  json_object_set_new(done, "logprobs", json_array());
-  json_object_set_new(part, "part", reply_part(call));
-  json_array_append_new(json_object_get(item, "content"), reply_part(call));
-  const bool sent[] = {
-      numbered(call, "response.output_text.done", done), numbered(call, "response.content_part.done", part),
-      numbered(call, "response.output_item.done", json_pack("{s:i, s:o}", "output_index", 0, "item", item)),
-      numbered(call, complete ? "response.completed" : "response.incomplete",
-               json_pack("{s:o}", "response", reply_response(call, status)))};
-  return sent[0] && sent[1] && sent[2] && sent[3];
+  if (!call->output && !send_output(call, OUTPUT_MESSAGE, &t->text, &t->sent_text)) return false; // an empty one
+  char type[32];
+  snprintf(type, sizeof type, "response.%s", status);
+  return end_item(call, status) &&
+         numbered(call, type, json_pack("{s:o}", "response", reply_response(call, t->ending)));
 }
 
 static bool send_response(struct call *call) {
   struct task *t = &call->tasks[0];
   if (!call->begun && !begin_response(call)) return false;
-  if (t->sent_text < t->text.size) {
-    json_t *delta = place(call);
-    json_object_set_new(delta, "delta", rest(&t->text, t->sent_text));
-    json_object_set_new(delta, "logprobs", json_array());
-    if (!numbered(call, "response.output_text.delta", delta)) return false;
-    t->sent_text = t->text.size;
-  }
+  if (t->sent_thinking < t->thinking.size && !send_output(call, OUTPUT_THINKING, &t->thinking, &t->sent_thinking))
+    return false;
+  if (t->sent_text < t->text.size && !send_output(call, OUTPUT_MESSAGE, &t->text, &t->sent_text)) return false;
   return call->unfinished || end_response(call);
 }
 

@@ -78,11 +78,26 @@ def texts():
     check(second["usage"]["input_tokens_details"]["cached_tokens"] == 14, "the response's state")
     events = s.stream("/v1/responses", input=" and", max_output_tokens=5, previous_response_id=first["id"], **greedy)
     check([e["sequence_number"] for e in events] == list(range(len(events))), "numbered events")
+    outputs(events, "a response's stream")
     check("".join(e.get("delta", "") for e in events) == second["output"][0]["content"][0]["text"], "streamed response")
     check(events[0]["type"] == "response.created" and events[-1]["type"] == "response.incomplete", "first and last event")
+    # A response is kept as it was given, streamed or not, until it is deleted.
+    for response in (second, events[-1]["response"]):
+        path = "/v1/responses/" + response["id"]
+        status, _, data = s.ask("GET", path)
+        check(status == 200 and json.loads(data) == response, f"a response that is kept: {status} {data} {response}")
+        status, _, data = s.ask("DELETE", path)
+        check(status == 200 and json.loads(data) == {"id": response["id"], "object": "response", "deleted": True}, f"DELETE: {data}")
+        for method in ("GET", "DELETE"):
+            status, _, data = s.ask(method, path)
+            check(status == 404 and b"there is no such response" in data, f"{method} of a deleted response: {status} {data}")
+        s.post("/v1/responses", input="x", previous_response_id=response["id"], status=404)
+    for wrong in ("resp_0", first["id"] + "-r", head["state"], "..%2fx"):
+        check(s.ask("GET", "/v1/responses/" + wrong)[0] == s.ask("DELETE", "/v1/responses/" + wrong)[0] == 404, f"no response: {wrong}")
     s.post("/v1/responses", input="x", previous_response_id="resp_0", status=404)
     kept = s.post("/v1/responses", input="The", max_output_tokens=2, store=False)
     s.post("/v1/responses", input="x", previous_response_id=kept["id"], status=404)
+    check(s.ask("GET", "/v1/responses/" + kept["id"])[0] == 404, "a response with store false")
 
     # States as resources.
     status, _, data = s.ask("GET", "/v1/states/" + first["id"])
@@ -180,6 +195,23 @@ def in_place():
         s.end()
 
 
+def outputs(events, what):
+    """The events of a response's stream give its output, item by item."""
+    made, types = [], [e["type"].removeprefix("response.") for e in events]
+    for e, kind in zip(events, types):
+        if kind == "output_item.added":
+            made.append({"item": e["item"], "text": "", "ended": False})
+        elif kind.endswith("text.delta"):
+            made[e["output_index"]]["text"] += e["delta"]
+            check(e["item_id"] == made[e["output_index"]]["item"]["id"], f"{what}: {e}")
+        elif kind == "output_item.done":
+            made[e["output_index"]]["ended"] = e["item"]
+    final = events[-1]["response"]["output"]
+    check([m["ended"] for m in made] == final, f"{what}: {made} {final}")
+    check([m["text"] for m in made] == [(i.get("summary") or i["content"])[0]["text"] for i in final], f"{what}: {made} {final}")
+    check(types.count("content_part.done") + types.count("reasoning_summary_part.done") == len(made), f"{what}: {types}")
+
+
 def chats():
     """Every template's way to go on: with the state of the answer, or with that of the question."""
     for model, template, more in ((novelist, "chatml", {}), (novelist, "qwen3.5", {}),
@@ -214,11 +246,21 @@ def chats():
         second = s.post("/v1/chat/completions", messages=longer, **options)
         check(second["usage"]["prompt_tokens_details"]["cached_tokens"] > 5, f"{what}: the second turn begins with a state: {second}")
         one = s.post("/v1/responses", input=talk, max_output_tokens=12, **greedy, **more)
-        streamed = s.stream("/v1/responses", input=talk, max_output_tokens=12, **greedy, **more)[-1]["response"]
+        events = s.stream("/v1/responses", input=talk, max_output_tokens=12, **greedy, **more)
+        streamed = events[-1]["response"]
+        outputs(events, f"{what}: stream of a response")
+        # The thinking is an item of its own, before the message; here there is no message behind it.
+        kinds = ["reasoning" if thought else "message"]
+        for response in (one, streamed):
+            check([item["type"] for item in response["output"]] == kinds, f"{what}: {response['output']}")
+            check(response["incomplete_details"] == {"reason": "max_output_tokens"}, f"{what}: {response}")
+        if thought:
+            check(one["output"][0]["summary"][0]["text"] == said["reasoning_content"], f"{what}: thinking {one['output']}")
+            check(streamed["output"][0]["summary"] == one["output"][0]["summary"], f"{what}: thinking {streamed['output']}")
         for usage in (one["usage"], streamed["usage"]):
             check(usage["output_tokens_details"]["reasoning_tokens"] == thought, f"{what}: {usage}")
         two = s.post("/v1/responses", input="It was late.", previous_response_id=one["id"], max_output_tokens=12, **greedy, **more)
-        text = two["output"][0]["content"][0]["text"]
+        text = "".join(item["content"][0]["text"] for item in two["output"] if item["type"] == "message")
         check(text == second["choices"][0]["message"]["content"], f"{what}: /v1/responses goes on with {text}")
         if "reasoning_content" not in said: # a client does not send it again
             check(two["usage"]["input_tokens"] == second["usage"]["prompt_tokens"], f"{what}: tokens of the second turn")

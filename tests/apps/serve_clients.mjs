@@ -1,5 +1,5 @@
-// serve_clients.mjs URL: what npm's openai and @ai-sdk/openai-compatible do with a server of `deltaic serve`, whose model
-// is novelist with the template chatml.
+// serve_clients.mjs URL TESTS...: what npm's openai and @ai-sdk/openai-compatible do with a server of `deltaic serve`,
+// whose model is novelist with the template chatml; for the test `thinking` qwen3.5, with which it thinks without end.
 import assert from 'node:assert/strict';
 import OpenAI from 'openai';
 import { generateText, streamText } from 'ai';
@@ -55,6 +55,23 @@ const tests = {
     for await (const event of await client.responses.create({ ...rest, stream: true })) kinds.add(event.type);
     for (const kind of ['created', 'output_text.delta', 'output_text.done', 'incomplete'])
       assert.ok(kinds.has('response.' + kind));
+    assert.equal((await client.responses.retrieve(first.id)).output_text, first.output_text);
+    await client.responses.delete(first.id);
+    await assert.rejects(client.responses.retrieve(first.id), OpenAI.NotFoundError);
+  },
+  async thinking() {
+    const ask = { ...greedy, input: 'The house', max_output_tokens: 12 };
+    const whole = await client.responses.create(ask);
+    assert.equal(whole.status, 'incomplete');
+    assert.equal(whole.output[0].type, 'reasoning');
+    let text = '';
+    const stream = client.responses.stream(ask);
+    stream.on('response.reasoning_summary_text.delta', event => (text += event.delta));
+    const final = await stream.finalResponse();
+    assert.deepEqual(final.output[0].summary, whole.output[0].summary);
+    assert.equal(text, whole.output[0].summary[0].text);
+    const input = [{ role: 'user', content: ask.input }, ...whole.output, { role: 'user', content: 'And then?' }];
+    assert.equal((await client.responses.create({ ...ask, input })).status, 'incomplete');
   },
   async abort() {
     const before = await metric('requests_cancelled_total');
@@ -91,9 +108,9 @@ const tests = {
 };
 
 let failed = 0;
-for (const [name, test] of Object.entries(tests)) {
+for (const name of process.argv.slice(3)) {
   try {
-    await test();
+    await tests[name]();
     console.log(`${name}: passed`);
   } catch (error) {
     failed++;

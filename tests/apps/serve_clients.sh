@@ -18,20 +18,28 @@ if [ "$(cat "$folder/installed" 2>/dev/null)" != "${packages[*]}" ]; then
   echo "${packages[*]}" >"$folder/installed"
 fi
 
-"$program" serve "$top/models/novelist" -d cpu -p 0 --template chatml 2>"$folder/server.log" &
-server=$!
-trap 'kill $server; wait $server' EXIT
-for _ in $(seq 600); do
-  url=$(sed -n 's/^server  \(http[^,]*\),.*/\1/p' "$folder/server.log")
-  [ -z "$url" ] || break
-  kill -0 $server || { cat "$folder/server.log"; exit 1; }
-  sleep 0.1
-done
+# start TEMPLATE: the server, whose address is then in url.
+start() {
+  "$program" serve "$top/models/novelist" -d cpu -p 0 --template "$1" 2>"$folder/server.log" &
+  server=$!
+  trap 'kill $server; wait $server' EXIT
+  for _ in $(seq 600); do
+    url=$(sed -n 's/^server  \(http[^,]*\),.*/\1/p' "$folder/server.log")
+    [ -z "$url" ] || break
+    kill -0 $server || { cat "$folder/server.log"; exit 1; }
+    sleep 0.1
+  done
+}
 
+start chatml
 [ "$(curl -sS "$url/health")" = '{"status":"ok"}' ]
 curl -sS "$url/v1/completions" -H 'Content-Type: application/json' -d '{"prompt": "The old house", "max_tokens": 4}' |
   grep '"completion_tokens":4' >/dev/null
 streamed=$(curl -sSN "$url/v1/completions" -d '{"prompt": "The", "max_tokens": 4, "stream": true}')
 [ "$(tail -1 <<<"$streamed")" = 'data: [DONE]' ]
 cd "$folder"
-node serve_clients.mjs "$url"
+node serve_clients.mjs "$url" models completions chat responses abort errors ai_sdk
+kill $server
+wait $server || true
+start qwen3.5
+node serve_clients.mjs "$url" thinking

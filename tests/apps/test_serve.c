@@ -278,6 +278,8 @@ static void wrong_requests_are_named(void **state) {
       {API_CHAT, "{\"messages\": [{\"role\": \"user\", \"content\": \"x\"}], \"max_tokens\": 0}", "at least one token"},
       {API_RESPONSES, "{}", "no input"},
       {API_RESPONSES, "{\"input\": [{\"type\": \"function_call_output\"}]}", "function_call_output"},
+      {API_RESPONSES, "{\"input\": [{\"type\": \"reasoning\", \"summary\": []}]}", "no message"},
+      {API_CHAT, "{\"messages\": [{\"type\": \"reasoning\"}]}", "not supported"},
       {API_RESPONSES, "{\"input\": \"x\", \"background\": true}", "background"},
       {API_CHAT, "{\"messages\": [{\"role\": \"user\", \"content\": \"x\"}], \"tool_choice\": \"required\"}",
        "tools are not supported"},

@@ -1,10 +1,12 @@
 // Texts of `deltaic serve` by themselves: which one gets a slot, states that slots have, clients that leave, tokens of
-// the thinking.
+// the thinking, streams of responses.
+#include "serve_reply.h"
 #include "serve_slots.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -204,6 +206,71 @@ static void tokens_of_the_thinking_are_counted(void **state) {
   deltaic_tokenizer_close(tokenizer);
 }
 
+// ---------------------------------------------------------------- streams of responses
+
+static void append(struct bytes *to, const char *text) { assert_true(bytes_add(to, text, strlen(text))); }
+
+// What each event is about, in order: the last words of its type, and the output's number.
+static void say_events(const struct call *call, char *to, size_t room) {
+  size_t used = 0;
+  for (const char *at = call->out.data; (at = strstr(at, "data: ")); ++at) {
+    json_t *event = json_loads(at + 6, JSON_DISABLE_EOF_CHECK, NULL);
+    const char *type = json_string_value(json_object_get(event, "type")) + strlen("response.");
+    const json_t *index = json_object_get(event, "output_index");
+    used += (size_t)snprintf(to + used, room - used, index ? "%s%lld " : "%s ", type, json_integer_value(index));
+    assert_true(used < room);
+    json_decref(event);
+  }
+}
+
+static void thinking_and_message_are_two_items_of_a_response(void **state) {
+  static const struct {
+    const char *thinking, *text, *events;
+    size_t items;
+  } cases[] = {{"so", "No.",
+                "created in_progress output_item.added0 reasoning_summary_part.added0 reasoning_summary_text.delta0 "
+                "reasoning_summary_text.done0 reasoning_summary_part.done0 output_item.done0 output_item.added1 "
+                "content_part.added1 output_text.delta1 output_text.done1 content_part.done1 output_item.done1 completed ",
+                2},
+               {"", "No.",
+                "created in_progress output_item.added0 content_part.added0 output_text.delta0 output_text.done0 "
+                "content_part.done0 output_item.done0 completed ",
+                1},
+               {"", "",
+                "created in_progress output_item.added0 content_part.added0 output_text.done0 content_part.done0 "
+                "output_item.done0 completed ",
+                1},
+               {"so", "",
+                "created in_progress output_item.added0 reasoning_summary_part.added0 reasoning_summary_text.delta0 "
+                "reasoning_summary_text.done0 reasoning_summary_part.done0 output_item.done0 completed ",
+                1}};
+  static struct server server = {.name = "model"};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
+    struct task task = {.ending = END_NONE};
+    struct call call = {.server = &server, .tasks = &task, .task_count = 1, .unfinished = 1, .id = "resp_0"};
+    char events[1024];
+    task.call = &call;
+    call.request.api = API_RESPONSES;
+    call.request.root = json_object();
+    assert_true(stream_more(&call));
+    if (*cases[i].thinking) append(&task.thinking, cases[i].thinking);
+    assert_true(stream_more(&call));
+    if (*cases[i].text) append(&task.text, cases[i].text);
+    call.unfinished = 0;
+    task.ending = END_EOS;
+    assert_true(stream_more(&call));
+    say_events(&call, events, sizeof events);
+    assert_string_equal(events, cases[i].events);
+    json_t *response = reply_response(&call, END_EOS);
+    assert_int_equal(json_array_size(json_object_get(response, "output")), cases[i].items);
+    json_decref(response);
+    json_decref(call.request.root);
+    free(call.out.data);
+    free(task.text.data);
+    free(task.thinking.data);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(the_client_with_the_fewest_slots_is_next),
@@ -211,6 +278,7 @@ int main(void) {
       cmocka_unit_test(a_state_that_left_its_slot_is_fetched_once),
       cmocka_unit_test(a_text_whose_last_token_is_drawn_outlives_its_client),
       cmocka_unit_test(tokens_of_the_thinking_are_counted),
+      cmocka_unit_test(thinking_and_message_are_two_items_of_a_response),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
