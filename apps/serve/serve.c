@@ -184,7 +184,7 @@ int command_serve(int argc, char **argv) {
       HEADING("texts"),
       COUNT(0, "slots", "N", &o->slots, 0, 256,
             "texts computed at once; 0: 64 on a GPU, 8 on the CPU, fewer if their states would fill the memory"),
-      COUNT(0, "queue", "N", &o->queue, 1, 1u << 20, "texts that may wait for a slot; more are refused with 429"),
+      COUNT(0, "queue", "N", &o->queue, 1, 1u << 20, "texts of a client that may wait for a slot, fewer if others wait too; more are refused with 429"),
       COUNT('n', "tokens", "N", &o->tokens, 1, 1u << 30, "most tokens of an answer; a request for more gets this many"),
       COUNT('c', "context", "N", &o->engine.context, 0, 0,
             "most tokens of a text, for models whose state grows with it; 0: 4096"),

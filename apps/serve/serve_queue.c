@@ -8,11 +8,19 @@
 
 // ---------------------------------------------------------------- waiting
 
+// Whether so many more texts of the client may wait: at most --queue, less half of what other clients have there. So a
+// client that takes all it can leaves room for the next one.
+static bool has_room(const struct batch *b, uint64_t client, size_t count) {
+  size_t own = 0;
+  for (const struct task *t = b->first; t; t = t->next) own += t->call->client == client;
+  return own + count <= b->most_queued - (b->queued - own) / 2;
+}
+
 enum admission batch_submit(struct batch *b, struct call *call, uint32_t *retry) {
   const size_t count = call->task_count;
   pthread_mutex_lock(&b->lock);
   enum admission admission = b->draining || b->stop ? ADMIT_ENDING : ADMIT_QUEUED;
-  if (!admission && (count > b->most_queued || b->queued > b->most_queued - count)) admission = ADMIT_FULL;
+  if (!admission && !has_room(b, call->client, count)) admission = ADMIT_FULL;
   if (!admission && resident_missed(b, call)) admission = ADMIT_MISSED;
   double wait = b->task_seconds * (double)(b->queued + 1) / b->slots;
   *retry = wait < 1 ? 1 : wait > 120 ? 120 : (uint32_t)wait + 1;

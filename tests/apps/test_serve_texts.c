@@ -33,6 +33,32 @@ static void the_client_with_the_fewest_slots_is_next(void **state) {
   assert_int_equal(b.queued, 0);
 }
 
+static enum admission submit(struct batch *b, uint64_t client, size_t count) {
+  static struct task tasks[32]; // of all calls
+  static struct call calls[8];
+  static size_t used, made;
+  struct call *call = &calls[made++];
+  uint32_t retry;
+  *call = (struct call){.tasks = &tasks[used], .task_count = count, .client = client, .holders = 1};
+  pthread_mutex_init(&call->lock, NULL);
+  for (size_t i = 0; i < count; ++i) tasks[used++] = (struct task){.call = call};
+  return batch_submit(b, call, &retry);
+}
+
+static void a_full_share_leaves_room_for_another_client(void **state) {
+  static struct server server;
+  static struct batch b = {.server = &server, .slots = 1, .most_queued = 8};
+  pthread_mutex_init(&b.lock, NULL);
+  assert_int_equal(submit(&b, 11, 8), ADMIT_QUEUED);
+  assert_int_equal(submit(&b, 11, 1), ADMIT_FULL);
+  assert_int_equal(submit(&b, 22, 5), ADMIT_FULL);
+  assert_int_equal(submit(&b, 22, 4), ADMIT_QUEUED);
+  assert_int_equal(submit(&b, 33, 2), ADMIT_QUEUED);
+  assert_int_equal(submit(&b, 33, 1), ADMIT_FULL);
+  assert_int_equal(submit(&b, 44, 1), ADMIT_QUEUED);
+  assert_int_equal(b.queued, 15);
+}
+
 // ---------------------------------------------------------------- states in slots
 
 static void texts_that_rely_on_a_slot_get_a_copy_or_are_told(void **state) {
@@ -274,6 +300,7 @@ static void thinking_and_message_are_two_items_of_a_response(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(the_client_with_the_fewest_slots_is_next),
+      cmocka_unit_test(a_full_share_leaves_room_for_another_client),
       cmocka_unit_test(texts_that_rely_on_a_slot_get_a_copy_or_are_told),
       cmocka_unit_test(a_state_that_left_its_slot_is_fetched_once),
       cmocka_unit_test(a_text_whose_last_token_is_drawn_outlives_its_client),
