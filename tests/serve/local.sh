@@ -43,6 +43,22 @@ turn '{"prompt": " and", "previous_response_id": "'"$id"'", "max_tokens": 8, "te
 jq -e '.choices[0].text | length > 0' two
 until_true 60 answers "${ports[2]}" # it is started again
 
+# A replica that ends with a text running refuses what is new; HAProxy sends that to the other one.
+figure() { curl -sS "http://127.0.0.1:${ports[3]}/metrics" | sed -n "s/^deltaic_$1 //p"; }
+runs() { [[ $(figure slots_busy) != 0 ]]; }
+curl -sS -d '{"prompt": "The", "max_tokens": 2000, "n": 8, "ignore_eos": true}' \
+  "http://127.0.0.1:${ports[3]}/v1/completions" >long &
+long=$!
+until_true 30 runs
+kill -TERM $(pgrep -g $home -f -- "--port ${ports[3]}")
+for _ in $(seq 8); do
+  [[ $(curl -sS -o /dev/null -w '%{http_code}' -d '{"prompt": "The", "max_tokens": 1}' "$url/v1/completions") == 200 ]]
+done
+(($(figure requests_failed_total) > 0))
+wait $long
+jq -e '.choices | length == 8' long
+until_true 60 answers "${ports[3]}"
+
 if command -v parallel >/dev/null; then
   printf 'It was %s\n' a b c d e f >prompts
   DELTAIC_URL=$url "$top/examples/serve/parallel.sh" <prompts >answers 2>said || { cat said; exit 1; }
