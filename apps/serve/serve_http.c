@@ -67,13 +67,22 @@ bool http_answers(struct http *http) {
 
 // ---------------------------------------------------------------- begin and end
 
-static void no_log(void *user, const char *format, va_list args) { (void)user, (void)format, (void)args; }
+// What libmicrohttpd says, one line a second at most: clients cause most of it.
+__attribute__((format(printf, 2, 0))) static void log_line(void *user, const char *format, va_list args) {
+  struct http *http = user;
+  const int64_t now = (int64_t)time_now();
+  char text[256];
+  if (atomic_exchange(&http->said, now) == now) return;
+  vsnprintf(text, sizeof text, format, args);
+  text[strcspn(text, "\n")] = 0;
+  complain(EXIT_OK, "libmicrohttpd: %s", text);
+}
 
 static int listen_at(struct http *http, const struct sockaddr *address, bool six) {
   const struct serve_options *o = &http->server->options;
   unsigned flags =
       MHD_USE_AUTO_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | (six ? MHD_USE_IPv6 : 0) | MHD_USE_ERROR_LOG;
-  http->daemon = MHD_start_daemon(flags, 0, NULL, NULL, exchange_answer, http, MHD_OPTION_EXTERNAL_LOGGER, no_log, NULL,
+  http->daemon = MHD_start_daemon(flags, 0, NULL, NULL, exchange_answer, http, MHD_OPTION_EXTERNAL_LOGGER, log_line, http,
                                   MHD_OPTION_SOCK_ADDR, address, MHD_OPTION_THREAD_POOL_SIZE, (unsigned)THREADS,
                                   MHD_OPTION_CONNECTION_LIMIT, o->connections + SPARE_CONNECTIONS,
                                   MHD_OPTION_CONNECTION_TIMEOUT, o->timeout, MHD_OPTION_CONNECTION_MEMORY_LIMIT,

@@ -23,6 +23,7 @@ struct http {
   pthread_mutex_t lock;
   struct visitor *visitors;
   size_t visitor_count;
+  atomic_int_least64_t said; // the second of the last line in the log
 };
 
 // Called by libmicrohttpd's threads: with each part of a request, and when an answer is sent or the client has gone.

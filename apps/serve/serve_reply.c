@@ -1,5 +1,6 @@
 // serve_reply: whole answers, and the parts that streams have too.
 #include "serve_reply.h"
+#include "common.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -7,7 +8,12 @@
 
 json_t *reply_text(const struct bytes *text) { return json_stringn(text->data ? text->data : "", text->size); }
 
+void reply_log(const struct problem *p) {
+  if (p->status == 500) complain(EXIT_OK, "a request failed: %s", p->text);
+}
+
 char *reply_problem(const struct problem *p) {
+  reply_log(p);
   const char *type = p->status == 401   ? "authentication_error"
                      : p->status == 429 ? "rate_limit_exceeded"
                      : p->status >= 500 ? "server_error"
@@ -21,6 +27,8 @@ char *reply_problem(const struct problem *p) {
 }
 
 struct reply reply_json(unsigned status, char *text) {
+  static const struct problem no_memory = {.status = 500, .text = "out of memory"};
+  if (!text) reply_log(&no_memory);
   if (!text) return (struct reply){.status = 500, .type = "application/json"};
   return (struct reply){status, "application/json", text, strlen(text), 0};
 }

@@ -25,7 +25,8 @@ bool states_put(struct server *server, const char *id, const struct bytes *body,
                 struct reply *out);
 struct reply states_put_checked(struct server *server, const char *id, struct check *check); // the batcher has done it
 
-char *reply_problem(const struct problem *problem); // the error object; the caller frees it; NULL: no memory
+void reply_log(const struct problem *problem); // what is the server's own fault, on standard error
+char *reply_problem(const struct problem *problem); // logs it; the error object; the caller frees it; NULL: no memory
 // The whole answer of a call whose texts are finished. The caller frees it; NULL: no memory.
 char *reply_call(struct call *call);
 // Adds to call->out what has come since the last time; under the call's lock. Sets call->ended behind the last.

@@ -173,6 +173,7 @@ static bool end_response(struct call *call) {
   const char *status = reply_status(t->ending);
   if (call->problem.status) {
     json_t *response = reply_response(call, END_FAILED);
+    reply_log(&call->problem);
     json_object_set_new(response, "error",
                         json_pack("{s:s, s:s}", "code", "server_error", "message", call->problem.text));
     return numbered(call, "response.failed", json_pack("{s:o}", "response", response));

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """serve.py PROGRAM TOP: `deltaic serve` as clients meet it, on the CPU."""
 import json, shutil, socket, sys, tempfile, threading, time
-from serve_tools import LOADS, Server, check, done, moved, together, without_logits
+from serve_tools import LOADS, Server, check, done, moved, not_numbers, together, without_logits
 
 program, top = sys.argv[1], sys.argv[2]
 novelist = top + "/models/novelist"
@@ -116,6 +116,17 @@ def texts():
         check(s.ask("PUT", "/v1/states/bad", wrong)[0] == 400, f"a state of {len(wrong)} bytes that is none")
     got, _, error = s.ask("PUT", "/v1/states/bad", without_logits(data, 4096))
     check(got == 400 and b"the state has no logits" in error, f"a state without logits: {got} {error}")
+    # What the server cannot answer is in its log, once.
+    check(s.ask("PUT", "/v1/states/nan", not_numbers(data))[0] == 200, "a state without numbers")
+    for stream in (False, True):
+        ask = dict(max_tokens=2, previous_response_id="nan")
+        if stream:
+            error = s.stream("/v1/completions", prompt="x", **ask)[-2]["error"]
+            failed = s.stream("/v1/responses", input="x", max_output_tokens=2, previous_response_id="nan")[-1]
+            check(failed["type"] == "response.failed" and "not finite" in failed["response"]["error"]["message"], f"{failed}")
+        else:
+            error = s.post("/v1/completions", prompt="x", status=500, **ask)["error"]
+        check(error["type"] == "server_error" and "not finite" in error["message"], f"logits that are no numbers: {error}")
     check(s.ask("PUT", "/v1/states/a.b", data)[0] == 400 and s.ask("GET", "/v1/states/..%2fx")[0] == 400, "ids of states")
 
     # More turns than the memory holds: the least recent state is computed again, to the same text.
@@ -126,6 +137,8 @@ def texts():
     check(old["output"][0]["content"] == second["output"][0]["content"], "a state computed again")
     check(old["usage"]["input_tokens_details"]["cached_tokens"] == 0, "it was not there")
     s.end()
+    failed = [line for line in s.log if "a request failed: the model's logits are not finite" in line]
+    check(len(failed) == 3, f"the log: {s.log}")
 
 
 def full():

@@ -108,14 +108,23 @@ def hash_bytes(h, data):
     return word(h, len(data) - whole)
 
 
-def without_logits(state, vocabulary):
-    """The bytes of GET /v1/states/ID without the logits, which come last."""
+def changed_state(state, change):
+    """The bytes of GET /v1/states/ID where `change` made another payload of the state's; its flag says whether the state
+    has logits."""
     magic, turn_bytes, state_bytes = struct.unpack_from("<IIQ", state)
     turn, saved = state[16 : 16 + turn_bytes], state[16 + turn_bytes :]
-    head, payload = saved[:48], saved[48 : -4 * vocabulary]
-    head = head[:12] + struct.pack("<I", 0) + head[16:32] + struct.pack("<QQ", len(payload), 0)
+    payload, logits = change(saved[48:])
+    head = saved[:12] + struct.pack("<I", logits) + saved[16:32] + struct.pack("<QQ", len(payload), 0)
     sum = hash_bytes(hash_bytes(0xCBF29CE484222325, head), payload)
     return struct.pack("<IIQ", magic, turn_bytes, 48 + len(payload)) + turn + head[:40] + struct.pack("<Q", sum) + payload
+
+
+def without_logits(state, vocabulary):
+    return changed_state(state, lambda payload: (payload[: -4 * vocabulary], 0))  # they come last
+
+
+def not_numbers(state):
+    return changed_state(state, lambda payload: (struct.pack("<f", float("nan")) * (len(payload) // 4), 1))
 
 
 # States that were found in their slot, and states that were copied to the device.
