@@ -688,8 +688,8 @@ DELTAIC_API deltaic_status deltaic_tokenizer_encode(const deltaic_tokenizer *tok
  * not ended by NUL, or NULL with 0. bytes: as `count` of deltaic_tokenizer_encode(). */
 DELTAIC_API deltaic_status deltaic_tokenizer_decode(const deltaic_tokenizer *tokenizer, const int32_t *ids, size_t n,
                                                     bool skip_special, char *text, size_t capacity, size_t *bytes);
-/* The bytes of one token: what deltaic_tokenizer_decode() makes of it alone, except that bytes of an unfinished character
- * stay as they are. bytes, capacity, count: as its text, capacity and bytes. */
+/* The bytes of one token: what deltaic_tokenizer_decode() makes of it alone, except that bytes of an unfinished
+ * character stay as they are. bytes, capacity, count: as its text, capacity and bytes. */
 DELTAIC_API deltaic_status deltaic_tokenizer_token_bytes(const deltaic_tokenizer *tokenizer, int32_t id, char *bytes,
                                                          size_t capacity, size_t *count);
 

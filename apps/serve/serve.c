@@ -184,12 +184,13 @@ int command_serve(int argc, char **argv) {
       HEADING("texts"),
       COUNT(0, "slots", "N", &o->slots, 0, 256,
             "texts computed at once; 0: 64 on a GPU, 8 on the CPU, fewer if their states would fill the memory"),
-      COUNT(0, "queue", "N", &o->queue, 1, 1u << 20, "texts of a client that may wait for a slot, fewer if others wait too; more are refused with 429"),
+      COUNT(0, "queue", "N", &o->queue, 1, 1u << 20,
+            "texts of a client that may wait for a slot, fewer if others wait too; more are refused with 429"),
       COUNT('n', "tokens", "N", &o->tokens, 1, 1u << 30, "most tokens of an answer; a request for more gets this many"),
       COUNT('c', "context", "N", &o->engine.context, 0, 0,
             "most tokens of a text, for models whose state grows with it; 0: 4096"),
       COUNT(0, "stall", "MS", &o->stall, 1, 60000,
-            "about the longest time that running texts wait for the prompts and states of others; a state is moved whole, "
+            "about the longest time that running texts wait for the prompts and states of others; a state moves whole, "
             "however long that takes"),
       COUNT(0, "slice", "N", &o->slice, 0, 4096, "most tokens of a slice; 0: --batch"),
       FLAG(0, "reproducible", &o->reproducible,

@@ -7,8 +7,8 @@ struct batch;
 // Opens the session and starts the thread. Prints a message and returns an exit code.
 int batch_start(struct server *server, struct batch **out);
 enum admission { ADMIT_QUEUED, ADMIT_FULL, ADMIT_MISSED, ADMIT_ENDING };
-// Queues all texts of a call, or none of them. ADMIT_FULL: the client has no room there for all; *retry is an estimate of
-// the seconds until it has. ADMIT_MISSED: a state that batch_has_state() found has since left its slot; call
+// Queues all texts of a call, or none of them. ADMIT_FULL: the client has no room there for all; *retry is an estimate
+// of the seconds until it has. ADMIT_MISSED: a state that batch_has_state() found has since left its slot; call
 // call_fetch_states() and submit again. ADMIT_ENDING: the server is shutting down.
 enum admission batch_submit(struct batch *batch, struct call *call, uint32_t *retry);
 // Whether a free slot has the state of this key. Marks it as just used, so that other texts take other slots first.

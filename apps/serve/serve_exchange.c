@@ -1,6 +1,6 @@
 // serve_exchange: one request and its answer: checks who asks, and sends the request where it belongs.
-#include "common.h"
 #include "serve_exchange.h"
+#include "common.h"
 
 #include <assert.h>
 #include <stdarg.h>
@@ -213,18 +213,21 @@ static enum MHD_Result begin(struct http *http, struct MHD_Connection *connectio
                              const char *method) {
   const char *rest, *length = header(connection, "Content-Length");
   bool method_right = false;
+  const char *methods = NULL;
   x->visitor->since = time_now(); // a connection that is used again was idle before
-  x->route = route_of(url, method, &method_right, &rest);
+  x->route = route_of(url, method, &methods, &method_right, &rest);
   pthread_mutex_lock(&http->lock);
   const bool crowded = http->visitor_count > http->server->options.connections;
   pthread_mutex_unlock(&http->lock);
   if (crowded) return refuse(http, connection, x, 503, "there are too many connections");
   if (x->route == ROUTE_NONE) return refuse(http, connection, x, 404, "there is no %.10s %.100s", method, url);
+  if (!method_right) x->allow = methods;
   if (!method_right) return refuse(http, connection, x, 405, "%.100s does not take %.10s", url, method);
   const char *name = x->route == ROUTE_HEALTH ? NULL : origin_foreign_name(http, connection);
   if (name)
     return refuse(http, connection, x, 403,
-                  "without --keys the Host header takes an address, localhost or the name in --host, not \"%.100s\"", name);
+                  "without --keys the Host header takes an address, localhost or the name in --host, not \"%.100s\"",
+                  name);
   if (origin_foreign(connection)) return refuse(http, connection, x, 403, "a page of another origin may not ask");
   const bool open = x->route == ROUTE_HEALTH || x->route == ROUTE_PAGE;
   const size_t key = http->keys.count ? keys_find(&http->keys, header(connection, "Authorization")) : 0;
@@ -248,12 +251,12 @@ static enum MHD_Result receive(struct http *http, struct exchange *x, const char
 
 static enum MHD_Result dispatch(struct http *http, struct MHD_Connection *connection, struct exchange *x,
                                 const char *url, const char *method) {
-  const char *rest;
+  const char *rest, *methods;
   bool right;
   x->visitor->since = 0;
   if (x->large) return refuse(http, connection, x, 413, "the body has more than %zu bytes", most_bytes(http, x));
   if (x->crowded) return refuse(http, connection, x, 429, "%s", working_full);
-  route_of(url, method, &right, &rest);
+  route_of(url, method, &methods, &right, &rest);
   switch (x->route) {
   case ROUTE_HEALTH: return exchange_queue(http, connection, x, about_health());
   case ROUTE_METRICS: return exchange_queue(http, connection, x, about_metrics(http));
@@ -279,8 +282,7 @@ enum MHD_Result exchange_answer(void *user, struct MHD_Connection *connection, c
     x->http = http;
     return begin(http, connection, x, url, method);
   }
-  if (x->prepared)
-    return x->method ? exchange_state_answer(http, connection, x) : answer_call(http, connection, x);
+  if (x->prepared) return x->method ? exchange_state_answer(http, connection, x) : answer_call(http, connection, x);
   if (!*body_bytes) return dispatch(http, connection, x, url, method);
   enum MHD_Result result = receive(http, x, body, *body_bytes);
   *body_bytes = 0;

@@ -12,6 +12,7 @@ struct exchange { // a request and its answer
   bool large, crowded, prepared, settled, left;
   double ended; // when its texts had ended and their turns began to be settled
   uint64_t client;
+  const char *allow; // methods, where the request's is refused
   struct http *http;
   struct MHD_Connection *connection;
   struct job job;

@@ -1,5 +1,6 @@
-// serve_exchange_state: a request for a state, or for a response that is kept. Workers answer it: the store may take long, and so may a copy of the state.
-// One that is put goes to the batcher in between, which checks it when a slot is free.
+// serve_exchange_state: a request for a state, or for a response that is kept. Workers answer it: the store may take
+// long, and so may a copy of the state. One that is put goes to the batcher in between, which checks it when a slot is
+// free.
 #include "serve_exchange.h"
 
 #include <string.h>

@@ -82,8 +82,8 @@ static int listen_at(struct http *http, const struct sockaddr *address, bool six
   const struct serve_options *o = &http->server->options;
   unsigned flags =
       MHD_USE_AUTO_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | (six ? MHD_USE_IPv6 : 0) | MHD_USE_ERROR_LOG;
-  http->daemon = MHD_start_daemon(flags, 0, NULL, NULL, exchange_answer, http, MHD_OPTION_EXTERNAL_LOGGER, log_line, http,
-                                  MHD_OPTION_SOCK_ADDR, address, MHD_OPTION_THREAD_POOL_SIZE, (unsigned)THREADS,
+  http->daemon = MHD_start_daemon(flags, 0, NULL, NULL, exchange_answer, http, MHD_OPTION_EXTERNAL_LOGGER, log_line,
+                                  http, MHD_OPTION_SOCK_ADDR, address, MHD_OPTION_THREAD_POOL_SIZE, (unsigned)THREADS,
                                   MHD_OPTION_CONNECTION_LIMIT, o->connections + SPARE_CONNECTIONS,
                                   MHD_OPTION_CONNECTION_TIMEOUT, o->timeout, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
                                   (size_t)HEADER_BYTES, MHD_OPTION_NOTIFY_COMPLETED, exchange_end, http,

@@ -13,8 +13,8 @@ struct reply {
 };
 struct reply reply_json(unsigned status, char *text); // takes over the text; NULL: no memory
 struct reply reply_refuse(const struct problem *problem);
-// /v1/states, but for PUT: serve_states.c. id: NULL for the collection. *taken grows by the memory for requests that the
-// answer takes.
+// /v1/states, but for PUT: serve_states.c. id: NULL for the collection. *taken grows by the memory for requests that
+// the answer takes.
 struct reply states_answer(struct server *server, const char *method, const char *id, const struct bytes *body,
                            size_t *taken);
 // /v1/responses/ID: GET and DELETE.
@@ -25,7 +25,7 @@ bool states_put(struct server *server, const char *id, const struct bytes *body,
                 struct reply *out);
 struct reply states_put_checked(struct server *server, const char *id, struct check *check); // the batcher has done it
 
-void reply_log(const struct problem *problem); // what is the server's own fault, on standard error
+void reply_log(const struct problem *problem);      // what is the server's own fault, on standard error
 char *reply_problem(const struct problem *problem); // logs it; the error object; the caller frees it; NULL: no memory
 // The whole answer of a call whose texts are finished. The caller frees it; NULL: no memory.
 char *reply_call(struct call *call);

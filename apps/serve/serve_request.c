@@ -191,6 +191,12 @@ static void read_input(struct request *r, struct problem *p) {
 
 // ---------------------------------------------------------------- the rest
 
+// -1, with which clients of vLLM say that there is no limit.
+static bool unlimited(const json_t *root, const char *name) {
+  const json_t *value = json_object_get(root, name);
+  return json_is_integer(value) && json_integer_value(value) == -1;
+}
+
 static void read_sampling(struct request *r, struct problem *p) {
   deltaic_sampling *s = &r->sampling;
   uint64_t top_k = 0;
@@ -199,7 +205,7 @@ static void read_sampling(struct request *r, struct problem *p) {
   if (field_number(r->root, "top_p", 1, &s->top_p, p)) r->given |= GIVEN_TOP_P;
   if (field_number(r->root, "min_p", 1, &s->min_p, p)) r->given |= GIVEN_MIN_P;
   if (field_number(r->root, "repetition_penalty", 100, &s->repetition_penalty, p)) r->given |= GIVEN_PENALTY;
-  if (field_count(r->root, "top_k", UINT32_MAX, &top_k, p)) r->given |= GIVEN_TOP_K;
+  if (unlimited(r->root, "top_k") || field_count(r->root, "top_k", UINT32_MAX, &top_k, p)) r->given |= GIVEN_TOP_K;
   if (field_count(r->root, "seed", INT64_MAX, &s->seed, p)) r->given |= GIVEN_SEED;
   s->top_k = (uint32_t)top_k;
 }
@@ -236,13 +242,19 @@ static void read_likely(struct request *r, struct problem *p) {
   if (wanted) r->likely = (int)likely;
 }
 
+// False: the request does not say how many tokens an answer may have.
+static bool read_limit(struct request *r, const char *name, uint64_t *most, struct problem *p) {
+  if (!unlimited(r->root, name)) return field_count(r->root, name, UINT32_MAX - 1, most, p);
+  *most = UINT32_MAX;
+  return true;
+}
+
 static void read_most(struct request *r, struct problem *p) {
   uint64_t most = r->api == API_COMPLETIONS ? 16 : UINT32_MAX;
-  const uint64_t limit = UINT32_MAX - 1;
   if (r->api == API_RESPONSES)
-    field_count(r->root, "max_output_tokens", limit, &most, p);
-  else if (r->api == API_COMPLETIONS || !field_count(r->root, "max_completion_tokens", limit, &most, p))
-    field_count(r->root, "max_tokens", limit, &most, p);
+    read_limit(r, "max_output_tokens", &most, p);
+  else if (r->api == API_COMPLETIONS || !read_limit(r, "max_completion_tokens", &most, p))
+    read_limit(r, "max_tokens", &most, p);
   if (!most && r->api != API_COMPLETIONS)
     problem_set(p, 400, r->api == API_CHAT ? "max_tokens" : "max_output_tokens", "",
                 "an answer has at least one token");

@@ -18,6 +18,7 @@ enum MHD_Result exchange_queue(struct http *http, struct MHD_Connection *connect
   if (reply.status == 429 && !reply.retry) reply.retry = 1;
   snprintf(number, sizeof number, "%u", reply.retry);
   if (reply.retry) MHD_add_response_header(response, "Retry-After", number);
+  if (reply.status == 405) MHD_add_response_header(response, "Allow", x->allow);
   if (reply.status == 401) MHD_add_response_header(response, "WWW-Authenticate", "Bearer");
   metrics_add(m, METRIC_REQUESTS, 1);
   if (reply.status >= 400) metrics_add(m, reply.status >= 500 ? METRIC_FAILED : METRIC_REFUSED, 1);

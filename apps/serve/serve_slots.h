@@ -30,8 +30,8 @@ struct batch {
   struct call *calls;        // those that have unfinished texts
   struct task *first, *last; // the queue
   size_t queued, most_queued; // most: of one client, where no other waits
-  struct check *checks; // the oldest first
-  bool checking;        // one that is no longer in the list
+  struct check *checks;       // the oldest first
+  bool checking;              // one that is no longer in the list
   double task_seconds; // how long a text occupies a slot
   double deadline;
   bool draining, stop;

@@ -41,7 +41,8 @@ int speed_measure(struct batch *b) {
   size_t bytes = 0;
   deltaic_status status = deltaic_sequence_state_size(b->session, 0, &bytes);
   struct blob *state = status ? NULL : blob_create(bytes);
-  if (state && !deltaic_sequence_save(b->session, 0, state->bytes, bytes, NULL)) store_measure(b->server->store, key, state);
+  if (state && !deltaic_sequence_save(b->session, 0, state->bytes, bytes, NULL))
+    store_measure(b->server->store, key, state);
   blob_drop(state);
   return complain_status(deltaic_sequence_reset(b->session, 0));
 }

@@ -305,7 +305,10 @@ def refusals():
     own = {**key, "Origin": "http://evil:8080", "Host": "evil:8080"}
     check(s.ask("POST", "/v1/completions", {"prompt": "x", "max_tokens": 1}, own)[0] == 200, "a name of its own, with a key")
     check(s.ask("GET", "/v1/nothing", None, key)[0] == 404 and s.ask("GET", "/v1/completions", None, key)[0] == 405, "routes")
-    for method in ("ET", "GE", "P"):
+    for path, methods in (("/v1/completions", "POST"), ("/health", "GET, HEAD"), ("/v1/states/x", "GET, PUT, DELETE")):
+        status, headers, _ = s.ask("PATCH", path, None, key)
+        check(status == 405 and headers["Allow"] == methods, f"PATCH {path}: {status} {headers}")
+    for method in ("ET", "GE", "P", "T,", "GET,"):
         check(s.raw(f"{method} /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())[9:12] in (b"400", b"405"), f"the method {method}")
     ask(None, 404, "there is no POST /v1/?", "/v1/%ff")
     ask({"prompt": "x", "model": "x" * 99 + "\u00e9"}, 404, 'x?"')

@@ -233,6 +233,17 @@ static void fields_are_read(void **state) {
   request_free(&r);
 }
 
+static void minus_one_is_no_limit(void **state) {
+  static const char body[] = "{\"messages\": [{\"role\": \"user\", \"content\": \"x\"}], \"top_k\": -1, \"max_tokens\": -1}";
+  struct request r;
+  struct problem p;
+  assert_true(request_read(API_CHAT, body, strlen(body), &r, &p));
+  assert_int_equal(r.given, GIVEN_TOP_K);
+  assert_int_equal(r.sampling.top_k, 0);
+  assert_int_equal(r.most, UINT32_MAX);
+  request_free(&r);
+}
+
 static void messages_are_joined_of_parts(void **state) {
   static const char body[] = "{\"instructions\": \"I\", \"input\": [{\"role\": \"user\", \"content\": [{\"type\": "
                              "\"input_text\", \"text\": \"a\"}, {\"type\": \"input_text\", \"text\": \"b\"}]},"
@@ -261,6 +272,8 @@ static void wrong_requests_are_named(void **state) {
       {API_COMPLETIONS, "{\"prompt\": \"x\", \"stop\": \"\"}", "stop takes"},
       {API_COMPLETIONS, "{\"prompt\": \"x\", \"stop\": \"a\\u0000b\"}", "stop takes"},
       {API_COMPLETIONS, "{\"prompt\": \"x\", \"seed\": -1}", "seed takes"},
+      {API_COMPLETIONS, "{\"prompt\": \"x\", \"top_k\": -2}", "top_k takes"},
+      {API_COMPLETIONS, "{\"prompt\": \"x\", \"max_tokens\": -1.0}", "max_tokens takes"},
       {API_COMPLETIONS, "{\"prompt\": \"x\", \"stream\": 1}", "stream takes"},
       {API_COMPLETIONS, "{\"prompt\": \"x\", \"best_of\": 2}", "best_of"},
       {API_COMPLETIONS, "{\"prompt\": \"x\", \"model\": \"a\\u0000b\"}", "model takes"},
@@ -394,6 +407,7 @@ int main(void) {
       cmocka_unit_test(a_short_history_is_not_fetched_where_computing_is_faster),
       cmocka_unit_test(turns_survive_as_bytes),
       cmocka_unit_test(fields_are_read),
+      cmocka_unit_test(minus_one_is_no_limit),
       cmocka_unit_test(messages_are_joined_of_parts),
       cmocka_unit_test(wrong_requests_are_named),
       cmocka_unit_test(a_running_request_keeps_what_its_answer_repeats),

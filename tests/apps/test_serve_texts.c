@@ -253,23 +253,24 @@ static void thinking_and_message_are_two_items_of_a_response(void **state) {
   static const struct {
     const char *thinking, *text, *events;
     size_t items;
-  } cases[] = {{"so", "No.",
-                "created in_progress output_item.added0 reasoning_summary_part.added0 reasoning_summary_text.delta0 "
-                "reasoning_summary_text.done0 reasoning_summary_part.done0 output_item.done0 output_item.added1 "
-                "content_part.added1 output_text.delta1 output_text.done1 content_part.done1 output_item.done1 completed ",
-                2},
-               {"", "No.",
-                "created in_progress output_item.added0 content_part.added0 output_text.delta0 output_text.done0 "
-                "content_part.done0 output_item.done0 completed ",
-                1},
-               {"", "",
-                "created in_progress output_item.added0 content_part.added0 output_text.done0 content_part.done0 "
-                "output_item.done0 completed ",
-                1},
-               {"so", "",
-                "created in_progress output_item.added0 reasoning_summary_part.added0 reasoning_summary_text.delta0 "
-                "reasoning_summary_text.done0 reasoning_summary_part.done0 output_item.done0 completed ",
-                1}};
+  } cases[] = {
+      {"so", "No.",
+       "created in_progress output_item.added0 reasoning_summary_part.added0 reasoning_summary_text.delta0 "
+       "reasoning_summary_text.done0 reasoning_summary_part.done0 output_item.done0 output_item.added1 "
+       "content_part.added1 output_text.delta1 output_text.done1 content_part.done1 output_item.done1 completed ",
+       2},
+      {"", "No.",
+       "created in_progress output_item.added0 content_part.added0 output_text.delta0 output_text.done0 "
+       "content_part.done0 output_item.done0 completed ",
+       1},
+      {"", "",
+       "created in_progress output_item.added0 content_part.added0 output_text.done0 content_part.done0 "
+       "output_item.done0 completed ",
+       1},
+      {"so", "",
+       "created in_progress output_item.added0 reasoning_summary_part.added0 reasoning_summary_text.delta0 "
+       "reasoning_summary_text.done0 reasoning_summary_part.done0 output_item.done0 completed ",
+       1}};
   static struct server server = {.name = "model"};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
     struct task task = {.ending = END_NONE};

@@ -77,14 +77,15 @@ static void one_bad_byte_turns_a_run_of_byte_tokens_into_replacements(void **sta
 static void bytes_of_a_token_are_its_own(void **state) {
   static const struct {
     const char *decoder, *vocab, *bytes;
-  } cases[] = {{"{\"type\": \"ByteLevel\"}", "\"\\u00e4\\u00bd\": 0", "\xe4\xbd"},
-               {"{\"type\": \"ByteLevel\"}", "\"\\u00a9\\u0120\\u00e4\": 0", "\xa9 \xe4"},
-               {"{\"type\": \"ByteFallback\"}", "\"<0xC3>\": 0", "\xc3"},
-               {"{\"type\": \"Sequence\", \"decoders\": [{\"type\": \"ByteFallback\"}, {\"type\": \"Fuse\"}, {\"type\": "
-                "\"Strip\", \"content\": \"\\u00e9\", \"start\": 1, \"stop\": 0}]}",
-                "\"<0xC3>\": 0", "\xc3"},
-               {"{\"type\": \"Metaspace\", \"replacement\": \"\\u2581\", \"prepend_scheme\": \"never\"}",
-                "\"\\u2581\\u00e9\": 0", " \xc3\xa9"}};
+  } cases[] = {
+      {"{\"type\": \"ByteLevel\"}", "\"\\u00e4\\u00bd\": 0", "\xe4\xbd"},
+      {"{\"type\": \"ByteLevel\"}", "\"\\u00a9\\u0120\\u00e4\": 0", "\xa9 \xe4"},
+      {"{\"type\": \"ByteFallback\"}", "\"<0xC3>\": 0", "\xc3"},
+      {"{\"type\": \"Sequence\", \"decoders\": [{\"type\": \"ByteFallback\"}, {\"type\": \"Fuse\"}, {\"type\": "
+       "\"Strip\", \"content\": \"\\u00e9\", \"start\": 1, \"stop\": 0}]}",
+       "\"<0xC3>\": 0", "\xc3"},
+      {"{\"type\": \"Metaspace\", \"replacement\": \"\\u2581\", \"prepend_scheme\": \"never\"}",
+       "\"\\u2581\\u00e9\": 0", " \xc3\xa9"}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     char json[1024], bytes[8] = "";
     size_t count = 0;
