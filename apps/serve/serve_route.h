@@ -16,6 +16,7 @@ enum route {
   ROUTE_PAGE
 };
 
-// methods: those that the URL takes, as Allow has them. method_right: whether the method is one. rest: what follows a URL that ends with '/'; NULL: nothing.
+// methods: those that the URL takes, as Allow has them. method_right: whether the method is one. rest: what follows a
+// URL that ends with '/'; NULL: nothing.
 enum route route_of(const char *url, const char *method, const char **methods, bool *method_right, const char **rest);
 #endif
