@@ -18,9 +18,11 @@ static struct reply refuse(int status, const char *param, const char *code, cons
   return reply_refuse(&problem);
 }
 
+static bool id_valid(const char *id) { return store_key_valid(id) && strlen(id) < TURN_ID; }
+
 // No status: the id is right.
 static struct reply check_id(const char *id) {
-  if (store_key_valid(id) && strlen(id) < TURN_ID) return (struct reply){0};
+  if (id_valid(id)) return (struct reply){0};
   return refuse(400, "", "", "a state's id has at most 63 letters, digits, _ and -");
 }
 
@@ -207,7 +209,7 @@ static struct reply get_response(struct server *s, const char *id, size_t *taken
 struct reply responses_answer(struct server *s, const char *method, const char *id, size_t *taken) {
   struct blob *blob = NULL;
   enum store_found found = STORE_ABSENT;
-  const bool may_be = !strncmp(id, "resp_", 5) && !check_id(id).status;
+  const bool may_be = !strncmp(id, "resp_", 5) && id_valid(id);
   if (may_be && !strcmp(method, "GET")) return get_response(s, id, taken);
   if (may_be) found = store_get(s->store, STORE_TURN, id, &blob);
   if (found == STORE_DOWN) return refuse(503, "", "", store_down);

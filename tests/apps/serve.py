@@ -93,7 +93,7 @@ def texts():
             status, _, data = s.ask(method, path)
             check(status == 404 and b"there is no such response" in data, f"{method} of a deleted response: {status} {data}")
         s.post("/v1/responses", input="x", previous_response_id=response["id"], status=404)
-    for wrong in ("resp_0", first["id"] + "-r", head["state"], "..%2fx"):
+    for wrong in ("resp_0", "resp_a.b", first["id"] + "-r", head["state"], "..%2fx"):
         check(s.ask("GET", "/v1/responses/" + wrong)[0] == s.ask("DELETE", "/v1/responses/" + wrong)[0] == 404, f"no response: {wrong}")
     s.post("/v1/responses", input="x", previous_response_id="resp_0", status=404)
     kept = s.post("/v1/responses", input="The", max_output_tokens=2, store=False)
