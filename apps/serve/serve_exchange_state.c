@@ -3,6 +3,7 @@
 // free.
 #include "serve_exchange.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static void refuse_ending(struct exchange *x) {
@@ -39,6 +40,8 @@ static void checked(struct check *check) {
 static bool begin_put(struct exchange *x) {
   struct server *s = x->http->server;
   if (!states_put(s, x->id, &x->body, &x->check, &x->reply)) return false;
+  free(x->body.data); // the check has a copy
+  x->body = (struct bytes){0};
   x->check.socket = x->visitor->socket;
   x->check.done = checked;
   x->check.user = x;
