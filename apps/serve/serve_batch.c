@@ -160,16 +160,17 @@ int batch_stop(struct batch *b) {
 
 uint64_t batch_context(const struct batch *batch) { return batch->context; }
 
-bool batch_check_state(struct batch *b, struct check *check) {
+enum admission batch_check_state(struct batch *b, struct check *check) {
   pthread_mutex_lock(&b->lock);
-  const bool ends = b->draining;
+  uint32_t waiting = 0;
   struct check **last = &b->checks;
-  while (*last) last = &(*last)->next;
-  if (!ends) {
+  for (; *last; last = &(*last)->next) ++waiting;
+  const enum admission admission = b->draining ? ADMIT_ENDING : waiting < b->slots ? ADMIT_QUEUED : ADMIT_FULL;
+  if (admission == ADMIT_QUEUED) {
     check->next = NULL;
     *last = check;
     pthread_cond_signal(&b->work);
   }
   pthread_mutex_unlock(&b->lock);
-  return !ends;
+  return admission;
 }

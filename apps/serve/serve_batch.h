@@ -32,6 +32,6 @@ struct check {
   uint64_t tokens; // that the state has read
   char text[256];  // why it is not good
 };
-// Checks that the state belongs to this model, as soon as a slot is free. False: the server is shutting down.
-bool batch_check_state(struct batch *batch, struct check *check);
+// Checks that the state belongs to this model, as soon as a slot is free. ADMIT_FULL: as many wait as there are slots.
+enum admission batch_check_state(struct batch *batch, struct check *check);
 #endif

@@ -6,9 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void refuse_ending(struct exchange *x) {
+static const char ending_text[] = "the server is ending";
+
+static void refuse(struct exchange *x, int status, const char *code, const char *text) {
   struct problem problem = {0};
-  problem_set(&problem, 503, "", "", "the server is ending");
+  problem_set(&problem, status, "", code, "%s", text);
   x->reply = reply_refuse(&problem);
 }
 
@@ -45,15 +47,19 @@ static bool begin_put(struct exchange *x) {
   x->check.socket = x->visitor->socket;
   x->check.done = checked;
   x->check.user = x;
-  if (batch_check_state(s->batch, &x->check)) return true;
-  refuse_ending(x);
+  const enum admission admission = batch_check_state(s->batch, &x->check);
+  if (admission == ADMIT_QUEUED) return true;
+  if (admission == ADMIT_FULL)
+    refuse(x, 429, "queue_full", "as many states wait to be checked as there are slots");
+  else
+    refuse(x, 503, "", ending_text);
   return false;
 }
 
 static void begin(void *user, bool ending) {
   struct exchange *x = user;
   if (ending)
-    refuse_ending(x);
+    refuse(x, 503, "", ending_text);
   else if (!strcmp(x->method, "PUT") && begin_put(x))
     return;
   else if (!strcmp(x->method, "GET") && client_left(x->visitor->socket))

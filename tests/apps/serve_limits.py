@@ -84,32 +84,33 @@ def states():
 
 
 def waiting():
-    """A state that is put while every slot is busy waits for a slot; its client may leave meanwhile."""
-    s = Server(program, novelist, "--slots", "1", "--tokens", "1000000")
+    """States that are put while every slot is busy wait, as many as there are slots; a client may leave meanwhile."""
+    s = Server(program, novelist, "--slots", "2", "--tokens", "1000000")
     state = s.complete("The old house", max_tokens=3)["state"]
     data = s.ask("GET", "/v1/states/" + state)[2]
     with socket.create_connection(("127.0.0.1", s.port)) as busy:
-        body = json.dumps(dict(prompt="The", max_tokens=1000000, ignore_eos=True, stream=True)).encode()
+        body = json.dumps(dict(prompt="The", n=2, max_tokens=1000000, ignore_eos=True, stream=True)).encode()
         busy.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
-        s.wait_metric("slots_busy", 1)
-        before = s.metric("request_bytes")
+        s.wait_metric("slots_busy", 2)
+        before, refused = s.metric("request_bytes"), s.metric("requests_refused_total")
         with socket.create_connection(("127.0.0.1", s.port)) as c:
             c.sendall(b"PUT /v1/states/gone HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(data) + data)
-            while s.metric("request_bytes") < before + len(data):
-                time.sleep(0.01)
+            s.wait_metric("request_bytes", before + len(data))
         s.wait_metric("requests_cancelled_total", 1)
-        answers = []
-        puts = [threading.Thread(target=lambda i=i: answers.append(s.ask("PUT", f"/v1/states/copy{i}", data)[0])) for i in range(4)]
+        answers = {}
+        puts = [threading.Thread(target=lambda i=i: answers.update({f"copy{i}": s.ask("PUT", f"/v1/states/copy{i}", data)})) for i in range(3)]
         for put in puts:
             put.start()
-        while s.metric("request_bytes") < before + 4 * len(data):
-            time.sleep(0.01)
+        s.wait_metric("requests_refused_total", refused + 1)
+        s.wait_metric("request_bytes", before + 2 * len(data))
         check(s.ask("GET", "/v1/states/" + state)[0] == 200, "a state is read while others wait to be checked")
-        check(not answers and s.metric("slots_busy") == 1, f"states that were checked without a slot: {answers}")
+        check(all(a[0] == 429 for a in answers.values()) and s.metric("slots_busy") == 2, f"states that were checked without a slot: {answers}")
     for put in puts:
         put.join()
-    check(answers == [200] * 4, f"states that waited: {answers}")
-    check(s.complete(" and", previous_response_id="copy3", max_tokens=1)["text"] is not None, "a state that waited")
+    check(sorted(a[0] for a in answers.values()) == [200, 200, 429], f"states that waited: {answers}")
+    check(all(bool(a[1]["Retry-After"]) == (a[0] == 429) for a in answers.values()), f"Retry-After: {answers}")
+    taken = next(name for name, a in answers.items() if a[0] == 200)
+    check(s.complete(" and", previous_response_id=taken, max_tokens=1)["text"] is not None, "a state that waited")
     check(s.ask("GET", "/v1/states/gone")[0] == 404, "the state of a client that left")
     s.end()
 
