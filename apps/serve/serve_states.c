@@ -188,14 +188,17 @@ struct reply states_answer(struct server *s, const char *method, const char *id,
 
 static const char no_response[] = "there is no such response, or it has expired";
 
-// The answer as it was given. What a client put under its key is none.
+// What a client put under its key is none.
+static bool is_answer(const struct blob *blob) { return blob && blob->size && blob->bytes[0] == '{'; }
+
+// The answer as it was given.
 static struct reply get_response(struct server *s, const char *id, size_t *taken) {
   char key[STORE_KEY];
   struct blob *blob;
   keep_response_key(id, key);
   if (store_get(s->store, STORE_TURN, key, &blob) == STORE_DOWN) return refuse(503, "", "", store_down);
   struct reply out = {0};
-  if (!blob || !blob->size || blob->bytes[0] != '{') {
+  if (!is_answer(blob)) {
     out = refuse(404, "", "response_not_found", no_response);
   } else if (!working_take(s, taken, blob->size)) {
     out = refuse(429, "", "memory_full", working_full);
@@ -206,16 +209,24 @@ static struct reply get_response(struct server *s, const char *id, size_t *taken
   return out;
 }
 
-struct reply responses_answer(struct server *s, const char *method, const char *id, size_t *taken) {
-  struct blob *blob = NULL;
-  enum store_found found = STORE_ABSENT;
-  const bool may_be = !strncmp(id, "resp_", 5) && id_valid(id);
-  if (may_be && !strcmp(method, "GET")) return get_response(s, id, taken);
-  if (may_be) found = store_get(s->store, STORE_TURN, id, &blob);
-  if (found == STORE_DOWN) return refuse(503, "", "", store_down);
+// Either the turn or the answer may have left the memory before the other.
+static struct reply drop_response(struct server *s, const char *id) {
+  char key[STORE_KEY];
+  struct blob *turn_blob = NULL, *answer = NULL;
   struct turn turn;
-  const bool there = blob && unpack(s, blob, &turn);
-  if (there) drop(s, id, blob);
-  blob_drop(blob);
-  return there ? dropped(id, "response") : refuse(404, "", "response_not_found", no_response);
+  keep_response_key(id, key);
+  const bool down = store_get(s->store, STORE_TURN, id, &turn_blob) == STORE_DOWN ||
+                    store_get(s->store, STORE_TURN, key, &answer) == STORE_DOWN;
+  const bool has_turn = turn_blob && unpack(s, turn_blob, &turn), has_answer = is_answer(answer);
+  if (!down && has_turn) drop(s, id, turn_blob);
+  if (!down && has_answer) store_drop(s->store, STORE_TURN, key);
+  blob_drop(turn_blob);
+  blob_drop(answer);
+  if (down) return refuse(503, "", "", store_down);
+  return has_turn || has_answer ? dropped(id, "response") : refuse(404, "", "response_not_found", no_response);
+}
+
+struct reply responses_answer(struct server *s, const char *method, const char *id, size_t *taken) {
+  if (strncmp(id, "resp_", 5) != 0 || !id_valid(id)) return refuse(404, "", "response_not_found", no_response);
+  return !strcmp(method, "GET") ? get_response(s, id, taken) : drop_response(s, id);
 }

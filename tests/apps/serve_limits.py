@@ -207,6 +207,20 @@ def copies():
         s.end()
 
 
+def answers():
+    """A response whose turn has left the memory before its answer is still given, and DELETE removes it."""
+    s = Server(program, novelist, "--slots", "2", "--memory", "1")
+    large = s.complete([9] * 6000, max_tokens=1)["state"]
+    first = s.post("/v1/responses", input="The old house", max_output_tokens=2)
+    path = "/v1/responses/" + first["id"]
+    for i in range(12):  # a fork is another turn of 24 KB; turns have 256 KiB
+        s.post("/v1/states", **{"from": large})
+        check(s.ask("GET", path)[0] == 200, f"the answer after {i} turns")
+    s.post("/v1/responses", input="x", previous_response_id=first["id"], status=404)
+    check([s.ask(method, path)[0] for method in ("GET", "DELETE", "GET", "DELETE")] == [200, 200, 404, 404], "an answer without its turn")
+    s.end()
+
+
 def instructions():
     """Instructions of a later response, where the template takes a system message first only: they replace the others."""
     s = Server(program, novelist, "--template", "qwen3.5", "--precision", "float32", "--slots", "2")
