@@ -16,17 +16,29 @@ static double read_tokens(struct batch *b, const int32_t *tokens, size_t count) 
   return seconds > 0 ? (double)count / seconds : 0;
 }
 
-// A short slice, then one as long as a good part of a second allows, because long slices are faster. No counter has
-// these tokens.
+// The first slice is short and cold: it finds how long one of a good part of a second is. No counter of tokens has these.
 static double prompt_rate(struct batch *b, int32_t *tokens) {
   const double most = 0.3;
   const size_t room = b->context - LEAST_SLICE < b->tokens ? (size_t)(b->context - LEAST_SLICE) : b->tokens;
   for (uint32_t i = 0; i < b->tokens; ++i)
     tokens[i] = (int32_t)(i * 7919 % (uint32_t)b->server->engine.model_info.vocabulary);
   const double first = read_tokens(b, tokens, LEAST_SLICE);
-  const size_t count = first * most < (double)room ? (size_t)(first * most) : room;
-  const double second = count > LEAST_SLICE ? read_tokens(b, tokens, count) : 0;
-  return second > first ? second : first;
+  size_t count = first * most < (double)room ? (size_t)(first * most) : room;
+  if (count < LEAST_SLICE) count = LEAST_SLICE;
+  const double second = interrupted() ? 0 : read_tokens(b, tokens, count);
+  return second > 0 ? second : first;
+}
+
+// Counters of the store have this state, as any other.
+static void measure_store(struct batch *b) {
+  char key[STORE_KEY]; // no other replica's
+  snprintf(key, sizeof key, "measured-%llx", (unsigned long long)platform_clock_ns());
+  size_t bytes = 0;
+  deltaic_status status = deltaic_sequence_state_size(b->session, 0, &bytes);
+  struct blob *state = status ? NULL : blob_create(bytes);
+  if (state && !deltaic_sequence_save(b->session, 0, state->bytes, bytes, NULL))
+    store_measure(b->server->store, key, state);
+  blob_drop(state);
 }
 
 int speed_measure(struct batch *b) {
@@ -36,13 +48,6 @@ int speed_measure(struct batch *b) {
   b->rate = prompt_rate(b, tokens);
   free(tokens);
   metrics_set(&b->server->metrics, METRIC_PROMPT_RATE, (int64_t)b->rate);
-  char key[STORE_KEY]; // no other replica's
-  snprintf(key, sizeof key, "measured-%llx", (unsigned long long)platform_clock_ns());
-  size_t bytes = 0;
-  deltaic_status status = deltaic_sequence_state_size(b->session, 0, &bytes);
-  struct blob *state = status ? NULL : blob_create(bytes);
-  if (state && !deltaic_sequence_save(b->session, 0, state->bytes, bytes, NULL))
-    store_measure(b->server->store, key, state);
-  blob_drop(state);
+  if (!interrupted()) measure_store(b);
   return complain_status(deltaic_sequence_reset(b->session, 0));
 }
