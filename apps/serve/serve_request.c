@@ -165,7 +165,7 @@ void request_messages(struct request *r, const json_t *array, const char *param,
   json_array_foreach(array, i, item) {
     if (!p->status) read_message(r, item, param, p);
   }
-  if (!r->message_count) problem_set(p, 400, param, "", "%s has no message", param);
+  if (r->message_count == r->instructed) problem_set(p, 400, param, "", "%s has no message", param);
 }
 
 static void read_input(struct request *r, struct problem *p) {
