@@ -86,12 +86,14 @@ bool states_put(struct server *s, const char *id, const struct bytes *body, stru
   if (out->status) return false;
   if (body->size >= sizeof head) memcpy(&head, body->data, sizeof head);
   const uint64_t rest = body->size - sizeof head;
-  if (head.magic == MAGIC && head.turn_bytes <= rest && head.state_bytes == rest - head.turn_bytes) {
+  const bool sized = head.magic == MAGIC && head.turn_bytes <= rest && head.state_bytes == rest - head.turn_bytes;
+  if (sized) {
     check->turn = copy(body->data + sizeof head, head.turn_bytes);
     check->state = copy(body->data + sizeof head + head.turn_bytes, head.state_bytes);
   }
-  if (check->turn && check->state && unpack(s, check->turn, &turn) && turn.count) return true;
-  *out = refuse(400, "", "", no_state);
+  const bool copied = check->turn && check->state;
+  if (copied && unpack(s, check->turn, &turn) && turn.count) return true;
+  *out = sized && !copied ? refuse(500, "", "", "out of memory") : refuse(400, "", "", no_state);
   return false;
 }
 
@@ -198,8 +200,13 @@ static struct reply get_response(struct server *s, const char *id, size_t *taken
   keep_response_key(id, key);
   if (store_get(s->store, STORE_TURN, key, &blob) == STORE_DOWN) return refuse(503, "", "", store_down);
   struct reply out = {0};
+  struct problem large = {0};
   if (!is_answer(blob)) {
     out = refuse(404, "", "response_not_found", no_response);
+  } else if (blob->size > working_most(s)) {
+    problem_set(&large, 413, "", "request_too_large", "the response has %zu bytes, and the memory for requests has %zu",
+                blob->size, working_most(s));
+    out = reply_refuse(&large);
   } else if (!working_take(s, taken, blob->size)) {
     out = refuse(429, "", "memory_full", working_full);
   } else {
