@@ -118,6 +118,19 @@ def templates(redis):
         s.end()
 
 
+def large(redis):
+    """A response that another replica keeps and that is larger than this one's memory for requests."""
+    s = Server(program, novelist, "--slots", "1", "--working", "16", "--store", redis.url)
+    path = "/v1/responses/" + s.post("/v1/responses", input="The", user="a" * (1 << 20), max_output_tokens=2, **greedy)["id"]
+    check(s.ask("GET", path)[0] == 200, "a large response")
+    s.end()
+    s = Server(program, novelist, "--slots", "1", "--working", "1", "--store", redis.url)
+    status, _, data = s.ask("GET", path)
+    check(status == 413 and b"the memory for requests has 1048576" in data, f"a response that is too large: {status} {data[:99]}")
+    check([s.ask("DELETE", path)[0], s.ask("GET", path)[0]] == [200, 404], "its end")
+    s.end()
+
+
 def within(seconds, s, status, **body):
     begun = time.time()
     got, headers, data = s.ask("POST", "/v1/completions", body)
