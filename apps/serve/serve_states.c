@@ -169,7 +169,10 @@ static void drop(struct server *s, const char *id, const struct blob *blob) {
   store_drop(s->store, STORE_TURN, id);
 }
 
-static struct reply dropped(const char *id, const char *object) {
+// After drops, which a store of other processes does by and by: a GET that follows must not read the value again.
+static struct reply dropped(struct server *s, const char *id, const char *object) {
+  enum { WAIT_MS = 1000 };
+  store_settle(s->store, STORE_TURN, WAIT_MS);
   return json_reply(json_pack("{s:s, s:s, s:b}", "id", id, "object", object, "deleted", 1));
 }
 
@@ -182,8 +185,8 @@ struct reply states_answer(struct server *s, const char *method, const char *id,
   if (store_get(s->store, STORE_TURN, id, &blob) == STORE_DOWN) return refuse(503, "", "", store_down);
   if (!blob) return refuse(404, "", "state_not_found", "there is no such state, or it has expired");
   const bool gets = !strcmp(method, "GET");
-  struct reply out = gets ? get(s, blob, taken) : dropped(id, "state");
   if (!gets) drop(s, id, blob);
+  const struct reply out = gets ? get(s, blob, taken) : dropped(s, id, "state");
   blob_drop(blob);
   return out;
 }
@@ -230,7 +233,7 @@ static struct reply drop_response(struct server *s, const char *id) {
   blob_drop(turn_blob);
   blob_drop(answer);
   if (down) return refuse(503, "", "", store_down);
-  return has_turn || has_answer ? dropped(id, "response") : refuse(404, "", "response_not_found", no_response);
+  return has_turn || has_answer ? dropped(s, id, "response") : refuse(404, "", "response_not_found", no_response);
 }
 
 struct reply responses_answer(struct server *s, const char *method, const char *id, size_t *taken) {
