@@ -10,7 +10,7 @@
 // Last: its macro fail() must not meet the declaration of ours.
 #include "devices.h"
 
-enum { FLOATS = 1 << 19, STATES = 1 << 12, MOST = 8 };
+enum { FLOATS = 1 << 19, STATES = 1 << 12 };
 
 // One operation on one backend. Tensors are made in the same order on both, so that they are at the same places.
 struct setup {
@@ -18,8 +18,6 @@ struct setup {
   struct oplist list;
   struct walk walk;
   struct buffer values, gradients, states, before, state_gradients, sequences;
-  struct weight_gradient weights[MOST];
-  struct tensor weight[MOST];
   uint64_t used;
   uint32_t seed;
 };
@@ -54,7 +52,6 @@ static struct setup *setup(struct backend *b) {
   s->walk.states = &s->states;
   s->walk.before = &s->before;
   s->walk.state_gradients = &s->state_gradients;
-  s->walk.weights = s->weights;
   return s;
 }
 

@@ -54,6 +54,11 @@ static inline const struct plan_rules *vulkan_rules(const struct recorder *c) {
 static inline const struct oplist *vulkan_list(const struct recorder *c) {
   return ((const struct vulkan_recorder *)c)->list;
 }
+// Whether an f16 output is rounded to the nearest, and infinite out of range, as a walk in reverse needs it; else it is
+// clamped.
+static inline bool vulkan_rounds_output(const struct recorder *c, struct tensor y) {
+  return y.dtype == DTYPE_F16 && vulkan_list(c)->keep;
+}
 
 // Plans the list and records it (lower.c).
 void vulkan_lower(struct recorder *c, struct oplist *l);

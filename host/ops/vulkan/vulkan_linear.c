@@ -5,7 +5,6 @@
 #include "activation.h"
 #include "embed.h"
 #include "formats.h"
-#include "glu.h"
 #include "matmul.h"
 #include "matvec.h"
 #include "matvec_dot.h"
@@ -296,38 +295,6 @@ static struct tensor input_rows(struct recorder *c, const struct linear_input *i
 // Whether the product before has prepared the norm for matmul_narrow.
 static bool is_prepared(const struct recorder *c, const struct linear_input *in, struct tensor w) {
   return in->weight.buffer && in->ahead && in->ahead->parts && is_whole(c, w) && vulkan_narrow_takes(c, w, in->x.rows);
-}
-
-// An x that is not aligned lies beside gate in one tensor (as up beside gate), and is bound from gate's first column
-// on.
-void vulkan_glu(struct recorder *c, const struct glu *g) {
-  const uint32_t lanes = vulkan_plan(c)->block_lanes;
-  const struct tensor y = g->y, gate = g->gate;
-  const bool beside = g->x.offset % TENSOR_ALIGN;
-  const uint32_t from = beside ? (uint32_t)((g->x.offset - gate.offset) / sizeof(float)) : 0;
-  assert(!beside || (g->x.buffer == gate.buffer && g->x.offset > gate.offset));
-  struct tensor x = g->x;
-  x.offset -= from * sizeof(float);
-  x.cols += from;
-  const struct binding bindings[GLU_BINDINGS] = {[GLU_Y] = vulkan_bind(y, y),
-                                                 [GLU_GATE] = vulkan_bind(gate, y),
-                                                 [GLU_X] = vulkan_bind_some(x, y, (uint64_t)y.rows * y.cols)};
-  const struct glu_args args = {.T = y.rows,
-                                .F = y.cols,
-                                .activation = g->activation,
-                                .y_stride = y.stride,
-                                .gate_stride = gate.stride,
-                                .x_stride = x.stride,
-                                .x_from = from};
-  const bool aligned =
-      y.cols % 4 == 0 && from % 4 == 0 && y.stride % 4 == 0 && gate.stride % 4 == 0 && x.stride % 4 == 0;
-  const uint32_t spec[GLU_SPECS] = {[GLU_SPEC_LANES] = lanes, [GLU_SPEC_ALIGNED] = aligned};
-  const struct grid grid = {divide_up(aligned ? y.cols / 4 : y.cols, lanes), min32(y.rows, MAX_GROUPS),
-                            divide_up(y.rows, MAX_GROUPS)};
-  const enum kernel_id kernel = y.dtype == DTYPE_F16 && vulkan_list(c)->keep
-                                    ? KERNEL_glu_rounded
-                                    : kernel_variant(x.dtype == DTYPE_F16 ? FAMILY_glu_x16 : FAMILY_glu, y.dtype);
-  vulkan_dispatch(c, kernel, spec, bindings, &args, grid, 6ull * y.rows * y.cols);
 }
 
 // ---------------------------------------------------------------- products and the operations around them

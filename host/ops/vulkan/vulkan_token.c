@@ -4,6 +4,7 @@
 #include "add.h"
 #include "copy.h"
 #include "gated_norm.h"
+#include "glu.h"
 #include "mark.h"
 #include "rmsnorm.h"
 #include "sample.h"
@@ -43,9 +44,40 @@ void vulkan_norm(struct recorder *c, const struct norm *norm, struct tensor rms)
                                     .eps = norm->eps};
   uint32_t rows = last.buffer ? last.rows : x.rows;
   const enum kernel_id kernel =
-      y.dtype == DTYPE_F16 && vulkan_list(c)->keep ? KERNEL_rmsnorm_rounded : kernel_variant(FAMILY_rmsnorm, y.dtype);
-  vulkan_dispatch(c, kernel, spec, bindings, &args, (struct grid){rows, 1, 1},
-                  4ull * rows * x.cols);
+      vulkan_rounds_output(c, y) ? KERNEL_rmsnorm_rounded : kernel_variant(FAMILY_rmsnorm, y.dtype);
+  vulkan_dispatch(c, kernel, spec, bindings, &args, (struct grid){rows, 1, 1}, 4ull * rows * x.cols);
+}
+
+// An x that is not aligned lies beside gate in one tensor (as up beside gate), and is bound from gate's first column
+// on.
+void vulkan_glu(struct recorder *c, const struct glu *g) {
+  const uint32_t lanes = vulkan_plan(c)->block_lanes;
+  const struct tensor y = g->y, gate = g->gate;
+  const bool beside = g->x.offset % TENSOR_ALIGN;
+  const uint32_t from = beside ? (uint32_t)((g->x.offset - gate.offset) / sizeof(float)) : 0;
+  assert(!beside || (g->x.buffer == gate.buffer && g->x.offset > gate.offset));
+  struct tensor x = g->x;
+  x.offset -= from * sizeof(float);
+  x.cols += from;
+  const struct binding bindings[GLU_BINDINGS] = {[GLU_Y] = vulkan_bind(y, y),
+                                                 [GLU_GATE] = vulkan_bind(gate, y),
+                                                 [GLU_X] = vulkan_bind_some(x, y, (uint64_t)y.rows * y.cols)};
+  const struct glu_args args = {.T = y.rows,
+                                .F = y.cols,
+                                .activation = g->activation,
+                                .y_stride = y.stride,
+                                .gate_stride = gate.stride,
+                                .x_stride = x.stride,
+                                .x_from = from};
+  const bool aligned =
+      y.cols % 4 == 0 && from % 4 == 0 && y.stride % 4 == 0 && gate.stride % 4 == 0 && x.stride % 4 == 0;
+  const uint32_t spec[GLU_SPECS] = {[GLU_SPEC_LANES] = lanes, [GLU_SPEC_ALIGNED] = aligned};
+  const struct grid grid = {divide_up(aligned ? y.cols / 4 : y.cols, lanes), min32(y.rows, MAX_GROUPS),
+                            divide_up(y.rows, MAX_GROUPS)};
+  const enum kernel_id kernel = vulkan_rounds_output(c, y)
+                                    ? KERNEL_glu_rounded
+                                    : kernel_variant(x.dtype == DTYPE_F16 ? FAMILY_glu_x16 : FAMILY_glu, y.dtype);
+  vulkan_dispatch(c, kernel, spec, bindings, &args, grid, 6ull * y.rows * y.cols);
 }
 
 void vulkan_add(struct recorder *c, const struct add *a) {
