@@ -16,8 +16,8 @@ static double read_tokens(struct batch *b, const int32_t *tokens, size_t count) 
   return seconds > 0 ? (double)count / seconds : 0;
 }
 
-// The first slice is short and cold: it finds how long one of a good part of a second is. No counter of tokens has
-// these.
+// Measures the prompt speed. The first slice is short and may include warm-up. Its speed sets the length of a second
+// slice of about 0.3 s. Token counters exclude both slices.
 static double prompt_rate(struct batch *b, int32_t *tokens) {
   const double most = 0.3;
   const size_t room = b->context - LEAST_SLICE < b->tokens ? (size_t)(b->context - LEAST_SLICE) : b->tokens;

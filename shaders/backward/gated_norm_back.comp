@@ -7,10 +7,11 @@
 //   OF_GATED  y = a r weight, a = x silu(gate), r of a
 //   ABSENT    y = x silu(gate)
 // Without a gate, silu(gate) is 1. A norm is FIRST without a gate, of one group.
-// A team is a workgroup, or with SUBGROUPS a subgroup. It takes one group of GATED_NORM_BACK_ROWS rows, one row after the
-// other, and adds up their terms of dweight in its own row of parts. An invocation holds HELD units of a row and of
-// these sums in registers; units beyond them are read twice and added to parts in memory. Workgroups (ceil(T /
-// GATED_NORM_BACK_ROWS), any): their teams share the groups and one more, which stands for dy's other columns.
+// A team is a workgroup, or with SUBGROUPS a subgroup. For one group of columns it processes GATED_NORM_BACK_ROWS rows
+// in order and sums their terms of dweight into one row of parts. An invocation keeps HELD units of a row, and their
+// sums, in registers. It reads the other units twice and accumulates their terms in parts.
+// Workgroups (ceil(T / GATED_NORM_BACK_ROWS), any). Along y, teams share groups + 1 tasks; the last one copies the
+// columns of dy outside the groups.
 #include "gated_norm_back.h"
 #include "slope.glsl"
 layout(local_size_x_id = GATED_NORM_BACK_SPEC_LANES) in;

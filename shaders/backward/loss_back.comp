@@ -5,9 +5,9 @@
 // With c the target, t the teacher's logits:
 //   ce = logsumexp z - z_c,                     dz = factor (softmax z - onehot c)
 //   kd = tau^2 KL(softmax t/tau || softmax z/tau),  dz += kd_factor (softmax z/tau - softmax t/tau)
-// Workgroups (n): one row each. An invocation holds HELD units in registers, as logits and then as e^(z - most). Units
-// beyond them are read twice, with the exponentials relative to the largest logit so far. A teacher's logits, and z
-// beside them, are read by themselves.
+// Workgroups (n): one row each. An invocation keeps HELD units in registers, first as logits, then as e^(z - most). It
+// reads the other units twice; the first pass scales their sum to the largest logit so far. With TEACHES, find_sums() and
+// distilled() each read z and the teacher's logits once more.
 #include "loss_back.h"
 layout(local_size_x_id = LOSS_BACK_SPEC_LANES) in;
 layout(constant_id = LOSS_BACK_SPEC_ALIGNED) const uint ALIGNED = 0;
