@@ -31,7 +31,6 @@ struct attention_push {
   uint weight_step; // from one head's weight of the norm to the next one's: 0 or d
   float eps;        // of the norm
   uint gate;        // column of qkv where the output gate begins; 0: there is none
-  uint activation;  // of the gate
 };
 ARGS(attention_push)
 #endif

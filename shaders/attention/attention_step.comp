@@ -9,10 +9,10 @@
 //   o = sum e^(m_p - m) y_p / sum e^(m_p - m) sum_p
 // qkv (B, heads d ...), caches (slots, capacity, kv_heads, d), o (B, heads d).
 // Workgroups (kv_heads ceil(heads / kv_heads / QUERIES), at least parts and single, B), parts <= LANES. A part is some
-// strips of LANES keys. Their number follows from the position, so that one recording fits all positions. While the
-// parts are few, each is several workgroups' with fewer query heads each; the other workgroups exit.
-// SHARE invocations score each key of a strip; then an invocation owns four columns of v in one of ROWS rows of keys.
-// Three barriers per strip. Any d; a sequence has T <= 1.
+// runs of RUN keys. Their number follows from the position, so that one recording fits all positions. While the parts
+// are few, each is several workgroups' with fewer query heads each; the other workgroups exit.
+// A part is read in strips of up to LANES keys. SHARE invocations score each key of a run; then an invocation owns four
+// columns of v in one of ROWS rows of keys. Three barriers per strip. Any d; a sequence has T <= 1.
 //
 // JOINED: the caches do not have the token's key and value yet. Every workgroup norms and rotates its queries. Those of
 // the first part do the same with the key, and begin their sums with it; one of them for each key head stores it and
@@ -26,6 +26,8 @@ layout(constant_id = ATTENTION_STEP_SPEC_ALIGNED) const uint ALIGNED = 0;
 layout(constant_id = ATTENTION_STEP_SPEC_JOINED) const uint JOINED = 0;
 layout(constant_id = ATTENTION_STEP_SPEC_NORM) const uint NORM = 0;
 layout(constant_id = ATTENTION_STEP_SPEC_BATCH) const uint BATCH = 1;
+layout(constant_id = ATTENTION_STEP_SPEC_ACTIVATION) const uint ACTIVATION = 0;
+layout(constant_id = ATTENTION_STEP_SPEC_LONE) const uint LONE = 0;
 layout(set = 0, binding = ATTENTION_O) writeonly buffer o_block { stored o[]; };
 layout(set = 0, binding = ATTENTION_QKV) readonly buffer qkv_block { float qkv[]; };
 layout(set = 0, binding = ATTENTION_CACHE_K) buffer cache_k_block { float cache_k[]; };
@@ -40,12 +42,13 @@ layout(set = 0, binding = ATTENTION_STEP_WEIGHT) readonly buffer weight_block { 
 
 const uint LANES = gl_WorkGroupSize.x;
 const uint D4 = (D + 3) / 4;
-const uint SHARE = 4; // makes a subgroup's loads whole sectors; also the keys of an invocation
+const uint SHARE = 4; // makes a subgroup's loads whole sectors; also the runs of a strip
+const uint RUN = LANES / SHARE; // keys that are scored at once
 const uint COLUMNS = D4 < LANES ? D4 : LANES;
 const uint OWN = (D4 + COLUMNS - 1) / COLUMNS; // groups of four columns of an invocation
 const uint ROWS = LANES / COLUMNS;             // 1 where OWN > 1
-const uint AT_ONCE = BATCH < 4 ? BATCH : 4;
-const uint TURNS = D4 % (AT_ONCE * SHARE) == 0 ? AT_ONCE : 1; // groups of four of a key that it loads at once
+// Groups of four of a key that it loads at once.
+const uint TURNS = D4 % (2 * BATCH * SHARE) == 0 ? 2 * BATCH : D4 % (BATCH * SHARE) == 0 ? BATCH : 1;
 const float LOWEST = -3.402823466e38;          // stands for no key; finite, so that differences are defined
 const uint KEY = QUERIES, VALUE = QUERIES + 1; // the token's own, after the queries
 shared vec4 queries[(QUERIES + 2) * D4];
@@ -70,35 +73,42 @@ vec4 value4(uint at, uint j) {
               left > 3 ? cache_v[at + 3] : 0.0);
 }
 
-// Columns j to j + 3 of a head's o.
-void store_o(uint row, uint head, uint j, vec4 y) {
-  uint to = row * args.o_stride + head * D, gate = row * args.qkv_stride + args.gate + head * D;
-  [[unroll]] for (uint k = 0; k < 4; k++) {
-    if (D % 4 != 0 && j + k >= D) continue;
-    if (JOINED != 0 && args.gate != 0) y[k] *= activate(args.activation, qkv[gate + j + k]);
-    o[to + j + k] = STORED(y[k]);
+// The gate of element i of the workgroup's heads.
+float load_gate(uint row, uint head, uint i) {
+  return JOINED != 0 && args.gate != 0 ? qkv[row * args.qkv_stride + args.gate + head * D + i] : 0.0;
+}
+
+// Writes o of `count` heads, which is in `queries`. gate: that of element `lane`.
+void store_o(uint lane, uint row, uint head, uint count, float gate) {
+  barrier();
+  [[dont_unroll]] for (uint i = lane; i < count * D; i += LANES) {
+    float y = queries[i / D * D4 + i % D / 4][i % D % 4];
+    if (i != lane) gate = load_gate(row, head, i);
+    if (JOINED != 0 && args.gate != 0) y *= activate(ACTIVATION, gate);
+    o[row * args.o_stride + head * D + i] = STORED(y);
   }
 }
 
 // ---------------------------------------------------------------- the token's queries, key and value
 
 vec2 rotation(uint position, uint j) {
-  vec2 turn = vec2(1.0, 0.0);
-  for (uint level = 0; level < 4; level++) {
-    uint byte = position >> (8 * level) & 255;
-    uint row = (level * 256 + byte) * args.table_stride;
-    float c = table[row + j], s = table[row + args.rotary - args.rotary / 2 + j];
-    if (byte != 0) turn = vec2(turn.x * c - turn.y * s, turn.x * s + turn.y * c);
+  vec2 turn = vec2(1.0, 0.0), of[4];
+  [[unroll]] for (uint level = 0; level < 4; level++) {
+    uint row = (level * 256 + (position >> (8 * level) & 255)) * args.table_stride;
+    of[level] = vec2(table[row + j], table[row + args.rotary - args.rotary / 2 + j]);
   }
+  [[unroll]] for (uint level = 0; level < 4; level++)
+    if ((position >> (8 * level) & 255) != 0)
+      turn = vec2(turn.x * of[level].x - turn.y * of[level].y, turn.x * of[level].y + turn.y * of[level].x);
   return turn;
 }
 
 // Stages `count` queries from `head` on, then with JOINED the key and the value. The sums of squares of fours are in
 // strip, and the rotation is in weights.
-void load_token(uint lane, sequence s, uint head, uint count, uint kv_head) {
-  for (uint i = lane; i < (count + (JOINED != 0 ? 2 : 0)) * D4; i += LANES) {
+void load_token(uint lane, uint row, uint pos, uint head, uint count, uint kv_head) {
+  [[dont_unroll]] for (uint i = lane; i < (count + (JOINED != 0 ? 2 : 0)) * D4; i += LANES) {
     uint h = i / D4, j = i % D4 * 4, group = h < count ? head + h : args.heads + kv_head;
-    uint from = s.row * args.qkv_stride + (group + (h > count ? args.kv_heads : 0)) * D;
+    uint from = row * args.qkv_stride + (group + (h > count ? args.kv_heads : 0)) * D;
     vec4 x = vec4(0.0), w = vec4(1.0);
     [[unroll]] for (uint k = 0; k < 4; k++) {
       if (D % 4 != 0 && j + k >= D) continue;
@@ -110,8 +120,8 @@ void load_token(uint lane, sequence s, uint head, uint count, uint kv_head) {
     if (NORM != 0 && h <= count) strip[i / 4][i % 4] = dot(x, x);
   }
   if (JOINED != 0)
-    for (uint j = lane; j < args.rotary / 2; j += LANES) {
-      vec2 turn = rotation(s.pos, j);
+    [[dont_unroll]] for (uint j = lane; j < args.rotary / 2; j += LANES) {
+      vec2 turn = rotation(pos, j);
       weights[2 * j] = turn.x;
       weights[2 * j + 1] = turn.y;
     }
@@ -121,9 +131,9 @@ void load_token(uint lane, sequence s, uint head, uint count, uint kv_head) {
 // The factor of each query's norm and of the key's, into slots.
 void norm_factors(uint count) {
   uint own = subgroupExclusiveAdd(1u), width = subgroupAdd(1u); // not every device fills a subgroup
-  for (uint h = gl_SubgroupID; h <= count; h += gl_NumSubgroups) {
+  [[dont_unroll]] for (uint h = gl_SubgroupID; h <= count; h += gl_NumSubgroups) {
     float sum = 0.0;
-    for (uint j = h * D4 + own; j < (h + 1) * D4; j += width) sum += strip[j / 4][j % 4];
+    [[dont_unroll]] for (uint j = h * D4 + own; j < (h + 1) * D4; j += width) sum += strip[j / 4][j % 4];
     sum = subgroupAdd(sum);
     if (subgroupElect()) slots[h] = accurate_inversesqrt(sum / float(D) + args.eps);
   }
@@ -134,7 +144,7 @@ void norm_factors(uint count) {
 // rope_append.comp.
 void turn_token(uint lane, uint count) {
   const uint width = (D + 1) / 2, pairs = args.rotary / 2;
-  for (uint i = lane; i < (count + 1) * width; i += LANES) {
+  [[dont_unroll]] for (uint i = lane; i < (count + 1) * width; i += LANES) {
     uint h = i / width, p = i % width, at = (h < count ? h : KEY) * D4;
     uint first = p < pairs ? p : pairs + p, second = first + (p < pairs ? pairs : width - pairs);
     float factor = (NORM != 0 ? slots[h] : 1.0) * (h < count ? args.scale : 1.0);
@@ -149,9 +159,9 @@ void turn_token(uint lane, uint count) {
   barrier();
 }
 
-void append_token(uint lane, sequence s, uint kv_head) {
-  uint to = s.slot * args.cache_stride + (s.pos % args.capacity * args.kv_heads + kv_head) * D;
-  for (uint j = lane; j < D; j += LANES) {
+void append_token(uint lane, uint slot, uint pos, uint kv_head) {
+  uint to = slot * args.cache_stride + (pos % args.capacity * args.kv_heads + kv_head) * D;
+  [[dont_unroll]] for (uint j = lane; j < D; j += LANES) {
     cache_k[to + j] = queries[KEY * D4 + j / 4][j % 4];
     cache_v[to + j] = queries[VALUE * D4 + j / 4][j % 4];
   }
@@ -160,9 +170,9 @@ void append_token(uint lane, sequence s, uint kv_head) {
 // The queries' scores of the token's own key, into weights.
 void score_token(uint count) {
   uint own = subgroupExclusiveAdd(1u), width = subgroupAdd(1u);
-  for (uint h = gl_SubgroupID; h < count; h += gl_NumSubgroups) {
+  [[dont_unroll]] for (uint h = gl_SubgroupID; h < count; h += gl_NumSubgroups) {
     float sum = 0.0;
-    for (uint j = own; j < D4; j += width) sum += dot(queries[h * D4 + j], queries[KEY * D4 + j]);
+    [[dont_unroll]] for (uint j = own; j < D4; j += width) sum += dot(queries[h * D4 + j], queries[KEY * D4 + j]);
     sum = subgroupAdd(sum);
     if (subgroupElect()) weights[h] = sum;
   }
@@ -171,11 +181,11 @@ void score_token(uint count) {
 
 // ---------------------------------------------------------------- the cache
 
-// Computes o of the workgroup's heads from the parts' results: all heads at once, with JOINERS invocations that share
-// the parts.
+// Computes o of the workgroup's heads, into `queries`, from the parts' results: all heads at once, with JOINERS
+// invocations that share the parts.
 const uint ABREAST = QUERIES * D4 < LANES ? QUERIES * D4 : LANES;
 const uint JOINERS = LANES / ABREAST;
-void join(uint lane, uint used, uint count, uint record, uint row, uint head) {
+void join(uint lane, uint used, uint count, uint record) {
   const uint step = ATTENTION_STEP_RECORD(D), head_step = args.parts * step;
   for (uint e = lane; e < count * used; e += LANES) {
     uint at = record + e / used * head_step + e % used * step, i = e / used * LANES + e % used;
@@ -224,7 +234,7 @@ void join(uint lane, uint used, uint count, uint record, uint row, uint head) {
     if (!mine || joiner > 0) continue;
     float sum = 0.0;
     for (uint p = 0; p < used; p++) sum += slots[i * LANES + p];
-    store_o(row, head + i, j, y / sum);
+    queries[item] = y / sum;
   }
 }
 
@@ -234,24 +244,27 @@ void main() {
   uint heads_end = min(head + QUERIES, (kv_head + 1) * group);
   sequence s = sequences[gl_WorkGroupID.z];
   if (s.T == 0) return;
+  const uint row = LONE != 0 ? 0 : s.row, slot = LONE != 0 ? 0 : s.slot;
   uint first = args.window != 0 && s.pos + 1 > args.window ? s.pos + 1 - args.window : 0;
   uint end = s.pos + (JOINED != 0 ? 0 : 1);
-  uint strips = max((end - first + LANES - 1) / LANES, 1u), each = (strips + args.parts - 1) / args.parts;
-  uint used = (strips + each - 1) / each; // parts
+  uint runs = max((end - first + RUN - 1) / RUN, 1u), each = (runs + args.parts - 1) / args.parts;
+  each = max(each, uint(sqrt(float(runs) / 12.0))); // a run takes as long as joining 12 parts (H200)
+  uint used = (runs + each - 1) / each; // parts
   uint spread = clamp(args.single / used, 1u, QUERIES), heads = (QUERIES + spread - 1) / spread; // of a workgroup
   uint part = gl_WorkGroupID.y % used;
   head += gl_WorkGroupID.y / used * heads;
   if (head >= heads_end) return;
   uint count = min(heads, heads_end - head);
-  first += part * each * LANES;
-  end = min(end, first + each * LANES);
-  uint cache_at = s.slot * args.cache_stride + kv_head * D, step = args.kv_heads * D;
+  first += part * each * RUN;
+  end = min(end, first + each * RUN);
+  uint cache_at = slot * args.cache_stride + kv_head * D, step = args.kv_heads * D;
 
   const bool begins = JOINED != 0 && part == 0; // with the token's own key and value
-  load_token(lane, s, head, count, kv_head);
+  const float gate = load_gate(row, head, min(lane, count * D - 1)); // needed last
+  load_token(lane, row, s.pos, head, count, kv_head);
   if (NORM != 0) norm_factors(count);
   if (JOINED != 0) turn_token(lane, count);
-  if (begins && head == kv_head * group) append_token(lane, s, kv_head);
+  if (begins && head == kv_head * group) append_token(lane, slot, s.pos, kv_head);
   if (begins) score_token(count);
 
   float top[QUERIES], sum[QUERIES]; // sum: over this invocation's keys
@@ -268,33 +281,28 @@ void main() {
   uint ring = first % args.capacity; // where the strip begins; it wraps at most once
   for (uint p0 = first; p0 < end; p0 += LANES) {
     const uint keys = min(LANES, end - p0);
-    uint at[SHARE];
-    float score[QUERIES * SHARE];
-    [[unroll]] for (uint e = 0; e < SHARE; e++) { // past the last key it is scored again
-      uint place = ring + min(lane / SHARE + e * (LANES / SHARE), keys - 1);
-      at[e] = cache_at + (place < args.capacity ? place : place - args.capacity) * step;
-    }
-    [[unroll]] for (uint i = 0; i < QUERIES * SHARE; i++) score[i] = 0.0;
-    for (uint j0 = 0; j0 < D4; j0 += TURNS * SHARE) {
-      vec4 k[TURNS * SHARE];
-      [[unroll]] for (uint t = 0; t < TURNS; t++) {
-        uint j = j0 + t * SHARE + lane % SHARE;
-        if (D4 % SHARE != 0 && j >= D4) continue;
-        [[unroll]] for (uint e = 0; e < SHARE; e++) k[t * SHARE + e] = key4(at[e], 4 * j);
-      }
-      [[unroll]] for (uint i = 0; i < QUERIES; i++) {
-        if (i >= count) continue;
+    [[dont_unroll]] for (uint from = 0; from < keys; from += RUN) {
+      const uint key = from + lane / SHARE, place = ring + min(key, keys - 1); // past the last key it is scored again
+      const uint at = cache_at + (place < args.capacity ? place : place - args.capacity) * step;
+      float score[QUERIES];
+      [[unroll]] for (uint i = 0; i < QUERIES; i++) score[i] = 0.0;
+      [[dont_unroll]] for (uint j0 = 0; j0 < D4; j0 += TURNS * SHARE) {
+        vec4 k[TURNS];
         [[unroll]] for (uint t = 0; t < TURNS; t++) {
           uint j = j0 + t * SHARE + lane % SHARE;
-          if (D4 % SHARE != 0 && j >= D4) continue;
-          vec4 q = queries[i * D4 + j];
-          [[unroll]] for (uint e = 0; e < SHARE; e++) score[i * SHARE + e] += dot(q, k[t * SHARE + e]);
+          if (D4 % SHARE == 0 || j < D4) k[t] = key4(at, 4 * j);
+        }
+        [[unroll]] for (uint i = 0; i < QUERIES; i++) {
+          if (i >= count) continue;
+          [[unroll]] for (uint t = 0; t < TURNS; t++) {
+            uint j = j0 + t * SHARE + lane % SHARE;
+            if (D4 % SHARE == 0 || j < D4) score[i] += dot(queries[i * D4 + j], k[t]);
+          }
         }
       }
+      [[unroll]] for (uint i = 0; i < QUERIES; i++)
+        if (i < count) strip[i * LANES + key][lane % SHARE] = score[i];
     }
-    [[unroll]] for (uint i = 0; i < QUERIES; i++)
-      [[unroll]] for (uint e = 0; e < SHARE; e++)
-        if (i < count) strip[i * LANES + lane / SHARE + e * (LANES / SHARE)][lane % SHARE] = score[i * SHARE + e];
     barrier();
     float whole[QUERIES];
     [[unroll]] for (uint i = 0; i < QUERIES; i++) {
@@ -319,7 +327,7 @@ void main() {
     [[unroll]] for (uint c = 0; c < OWN; c++) {
       uint j = 4 * (lane % COLUMNS + c * COLUMNS), row = lane / COLUMNS;
       if (row < ROWS && j < D)
-        for (uint k0 = row; k0 < keys; k0 += ROWS * BATCH) {
+        [[dont_unroll]] for (uint k0 = row; k0 < keys; k0 += ROWS * BATCH) {
           vec4 v[BATCH];
           [[unroll]] for (uint b = 0; b < BATCH; b++) { // past the last key it is read again
             uint place = ring + min(k0 + b * ROWS, keys - 1);
@@ -357,7 +365,7 @@ void main() {
       vec4 all = y[i * OWN + c];
       [[unroll]] for (uint r = 1; r < ROWS; r++) all += strip[i * LANES + r * COLUMNS + lane];
       if (used == 1) {
-        store_o(s.row, head + i, j, all / total);
+        queries[i * D4 + j / 4] = all / total;
         continue;
       }
       [[unroll]] for (uint k = 0; k < 4; k++)
@@ -368,12 +376,14 @@ void main() {
       }
     }
   }
-  if (used == 1) return;
-  memoryBarrierBuffer(); // before the counter that publishes them
-  barrier();
-  if (lane == 0) arrived = atomicAdd(parts[gl_WorkGroupID.z * args.heads + head], 1);
-  barrier();
-  if (arrived != used - 1) return;
-  memoryBarrierBuffer();
-  join(lane, used, count, records + head * record_step, s.row, head);
+  if (used > 1) {
+    memoryBarrierBuffer(); // before the counter that publishes them
+    barrier();
+    if (lane == 0) arrived = atomicAdd(parts[gl_WorkGroupID.z * args.heads + head], 1);
+    barrier();
+    if (arrived != used - 1) return;
+    memoryBarrierBuffer();
+    join(lane, used, count, records + head * record_step);
+  }
+  store_o(lane, row, head, count, gate);
 }

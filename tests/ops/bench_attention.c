@@ -49,7 +49,7 @@ static double time_attention(uint32_t T, uint32_t pos, uint32_t window, uint32_t
 
 static int bench_device(struct instance *instance, VkPhysicalDevice handle, const struct device_caps *caps,
                         const struct plan *own) {
-  static const uint32_t positions[] = {64, 1000, 4000, 16000, 64000, 128000};
+  static const uint32_t positions[] = {64, 144, 300, 1000, 4000, 16000, 128000};
   static const uint32_t tokens[][3] = {{2048, 0, 0},        {2048, 0, 512},  {2048, 6144, 0}, {2048, 62000, 0},
                                        {2048, 62000, 2048}, {4096, 4096, 0}, {200, 4096, 0},  {512, 0, 0},
                                        {32, 1000, 0},       {32, 8000, 0},   {32, 32000, 0},  {128, 32000, 0},
@@ -60,7 +60,7 @@ static int bench_device(struct instance *instance, VkPhysicalDevice handle, cons
   check(backend->functions->buffer_create(backend, MEMORY_SHARED, sizeof(struct sequence), "sequences", &control));
   printf("%s, %s, %u heads, %u of keys, of %u\n", caps->name, caps->driver, heads, kv_heads, size);
   time_attention(1, 4000, 0, 5000); // wakes the card
-  for (int i = 0; i < 6; i++) {
+  for (int i = 0; i < 7; i++) {
     double us = time_attention(1, positions[i], 0, positions[i] < 10000 ? 200 : 32);
     printf("one token after %6u: %9.2f us with rope_append, %5.0f GB/s\n", positions[i], us,
            8e-3 * kv_heads * size * positions[i] / us);

@@ -147,9 +147,9 @@ static struct joined_result run_joined(const struct joined_case *j, bool plain) 
   for (uint32_t i = 0; i < B; i++) s[i] = (struct sequence){.row = B - 1 - i, .T = 1, .pos = j->pos[i], .slot = i};
   const struct tensor sequences = sequences_of(s, B).t;
   struct array x = activations(B, gate_from + E, DENSE, normals((size_t)B * (gate_from + E)));
-  const size_t cached = 3 * (size_t)a->capacity * a->kv_heads * a->d;
-  struct array keys = activations(3, (uint32_t)(cached / 3), DENSE, normals(cached)),
-               values = activations(3, (uint32_t)(cached / 3), DENSE, normals(cached)),
+  const size_t cached = B * (size_t)a->capacity * a->kv_heads * a->d;
+  struct array keys = activations(B, (uint32_t)(cached / B), DENSE, normals(cached)),
+               values = activations(B, (uint32_t)(cached / B), DENSE, normals(cached)),
                o = activations(B, E, DENSE, NULL);
   const struct tensor table = j->rotary ? rotation_table(j->rotary).t : ABSENT,
                       weight = weights(DTYPE_F32, 1, weight_cols, DENSE, uniforms(weight_cols, 0.5, 2)).t;
@@ -199,7 +199,7 @@ static void joined_attention_steps_match_plain_ones(void **state) {
   for (int i = 0; i < 6; i++) {
     const struct attention_args *a = &cases[i].a;
     const struct joined_result joined = run_joined(&cases[i], false), plain = run_joined(&cases[i], true);
-    const size_t cached = 3 * (size_t)a->capacity * a->kv_heads * a->d;
+    const size_t cached = cases[i].texts * (size_t)a->capacity * a->kv_heads * a->d;
     expect_close("joined attention", joined.o, plain.o, (size_t)cases[i].texts * a->heads * a->d, 3e-6);
     expect_close("joined attention: keys", joined.keys, plain.keys, cached, ROPE_CLOSE);
     expect_close("joined attention: values", joined.values, plain.values, cached, 0);

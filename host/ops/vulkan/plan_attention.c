@@ -9,11 +9,13 @@ uint64_t plan_attention_step_bytes(const struct plan_attention_step *s, uint32_t
   return 16ull * (s->queries + 2) * ((d + 3) / 4) + 24ull * s->queries * s->lanes + 16;
 }
 
-// Enough parts to keep the device busy, but no more than the cache has strips. A workgroup joins at most `lanes` parts.
-// Few parts leave processors idle, and a head in a workgroup costs 3 us on an H200, so its heads go to these.
+// Enough parts to keep the device busy, but no more than the cache has runs of keys. A workgroup joins at most `lanes`
+// parts. More than two query heads in a workgroup take so many registers that a long history is read more slowly, and so
+// much code that a short one waits for it (H200); workgroups that share a part find its keys in a cache. Few parts leave
+// processors idle, so the heads of a workgroup go to these.
 void plan_attention_step(const struct plan *plan, uint32_t heads, uint32_t kv_heads, uint32_t d, uint32_t B,
                          uint32_t seen, struct plan_attention_step *s) {
-  enum { LANES = 256, QUERIES = 8, BATCH = 8 };
+  enum { LANES = 256, QUERIES = 2, BATCH = 8 };
   const uint32_t group = heads / kv_heads;
   const uint32_t readers = (plan->software ? 2 : 4) * plan->processors; // enough to read a cache at full speed
   s->lanes = min32(plan->lanes, LANES);
@@ -25,8 +27,8 @@ void plan_attention_step(const struct plan *plan, uint32_t heads, uint32_t kv_he
   s->queries = (group + shares - 1) / shares;
   s->across = kv_heads * shares;
   const uint64_t groups = (uint64_t)s->across * B;
-  const uint32_t strips = (uint32_t)(((uint64_t)seen + s->lanes - 1) / s->lanes);
-  s->parts = min32(min32(strips, s->lanes), (uint32_t)((readers + groups - 1) / groups));
+  const uint32_t run = s->lanes / 4, runs = (uint32_t)(((uint64_t)seen + run - 1) / run);
+  s->parts = min32(min32(runs, s->lanes), (uint32_t)((readers + groups - 1) / groups));
   s->single = min32(min32((uint32_t)(plan->processors / groups), s->lanes), s->queries * s->parts);
 }
 

@@ -113,7 +113,8 @@ static void attention_step(struct recorder *c, const struct attention_call *v, c
       [ATTENTION_STEP_SPEC_LANES] = s.lanes,         [ATTENTION_STEP_SPEC_D] = a->d,
       [ATTENTION_STEP_SPEC_QUERIES] = s.queries,     [ATTENTION_STEP_SPEC_ALIGNED] = v->aligned,
       [ATTENTION_STEP_SPEC_JOINED] = joined != NULL, [ATTENTION_STEP_SPEC_NORM] = norm != NULL,
-      [ATTENTION_STEP_SPEC_BATCH] = s.batch};
+      [ATTENTION_STEP_SPEC_BATCH] = s.batch,         [ATTENTION_STEP_SPEC_ACTIVATION] = gate ? gate->activation : 0,
+      [ATTENTION_STEP_SPEC_LONE] = v->qkv.rows == 1 && v->sequences.rows == 1 && v->cache_k.rows == 1};
   struct binding bindings[ATTENTION_STEP_BINDINGS] = {
       [ATTENTION_STEP_PARTS] = vulkan_bind_some(scratch, v->o, parts),
       [ATTENTION_STEP_TABLE] = vulkan_bind_some(table, v->sequences, (uint64_t)v->qkv.rows * table.cols),
@@ -127,7 +128,6 @@ static void attention_step(struct recorder *c, const struct attention_call *v, c
   args.weight_step = weight.cols == a->d ? 0 : a->d;
   args.eps = norm ? norm->eps : 0;
   args.gate = gate ? (uint32_t)((gate->gate.offset - v->qkv.offset) / sizeof(float)) : 0;
-  args.activation = gate ? gate->activation : ACTIVATION_IDENTITY;
   const struct tensor counters = tensor_cols(scratch, 0, v->sequences.rows * a->heads);
   if (joined && s.parts > 1) vulkan_copy(c, &(struct copy){.to = counters});
   vulkan_dispatch(c, kernel_variant(FAMILY_attention_step, v->o.dtype), spec, bindings, &args,
