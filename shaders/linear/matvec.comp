@@ -26,6 +26,7 @@ layout(constant_id = MATVEC_SPEC_NORM) const uint NORM = 0;
 layout(constant_id = MATVEC_SPEC_GATED) const uint GATED = 0;
 layout(constant_id = MATVEC_SPEC_SETS) const uint SETS = 1;
 layout(constant_id = MATVEC_SPEC_LENGTH) const uint LENGTH = 0;
+layout(constant_id = MATVEC_SPEC_ACTIVATION) const uint ACTIVATION = 0;
 layout(set = 0, binding = MATVEC_Y) buffer y_block { float y[]; };
 layout(set = 0, binding = MATVEC_X) readonly buffer x_block { float x[]; };
 layout(set = 0, binding = MATVEC_X) readonly buffer x4_block { vec4 x4[]; };

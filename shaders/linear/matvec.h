@@ -19,10 +19,11 @@
 #define MATVEC_SPEC_SETS 7    // sets of invocations in a workgroup, each with its own outputs
 #define MATVEC_SPEC_LENGTH 8  // with SETS, K: x is staged once for all sets; 0: it is not
 #define MATVEC_SPEC_FORMAT 9  // weights.glsl
-#define MATVEC_SPECS 10
-#define MATVEC_CONV_SPEC_W 10    // taps
-#define MATVEC_CONV_SPEC_LONE 11 // 1: one sequence, in row 0 and slot 0
-#define MATVEC_CONV_SPECS 12
+#define MATVEC_SPEC_ACTIVATION 10 // of gate
+#define MATVEC_SPECS 11
+#define MATVEC_CONV_SPEC_W 11    // taps
+#define MATVEC_CONV_SPEC_LONE 12 // 1: one sequence, in row 0 and slot 0
+#define MATVEC_CONV_SPECS 13
 struct matvec_args {
   uint T;
   uint N;
@@ -34,7 +35,6 @@ struct matvec_args {
   uint add;
   uint has_bias;
   float eps;                   // of the norm
-  uint activation;             // of gate
   STRUCT(conv_step_args) conv; // of matvec_conv
   uint k;                      // of matvec_dot with experts: choices of a token, of T / k tokens
   uint share;                  // rows of y with the same row of x

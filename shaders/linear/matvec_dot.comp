@@ -32,6 +32,7 @@ layout(set = 0, binding = MATVEC_BIAS) readonly buffer bias_block { float bias[]
 layout(set = 0, binding = MATVEC_NORM) readonly buffer norm4_block { vec4 norm4[]; };
 layout(constant_id = MATVEC_DOT_SPEC_CONV_W) const uint CONV_W = 0;
 layout(constant_id = MATVEC_DOT_SPEC_LONE) const uint LONE = 0;
+layout(constant_id = MATVEC_DOT_SPEC_ACTIVATION) const uint ACTIVATION = 0;
 #define CONV
 #define CONV_STEP_FROM MATVEC_BINDINGS
 #include "conv_step.glsl"
@@ -62,13 +63,18 @@ float total(uint i) {
   return sum;
 }
 
-float square_sum(uint t) {
+float squares_of_x; // their sum
+
+float square_sum(uint t) { return squares_of_x; }
+
+// All lanes.
+void add_squares() {
   float sum = 0.0;
-  for (uint s = 0; s < SUBGROUPS; s++) sum += squares[s];
-  return sum;
+  for (uint s = gl_SubgroupInvocationID; s < SUBGROUPS; s += WIDTH) sum += squares[s];
+  squares_of_x = subgroupAdd(sum);
 }
 
-uint four_bytes(ivec4 v) { return (v.x & 255) | (v.y & 255) << 8 | (v.z & 255) << 16 | v.w << 24; }
+uint four_bytes(uvec4 v) { return (v.x & 255) | (v.y & 255) << 8 | (v.z & 255) << 16 | v.w << 24; }
 
 // v: fours `at` of x, whose integers it stores.
 void round_four(uint at, vec4 v) {
@@ -78,11 +84,12 @@ void round_four(uint at, vec4 v) {
   float most =
       all(lessThan(size, vec4(1e38))) ? max(max(size.x, size.y), max(size.z, size.w)) : uintBitsToFloat(0x7f800000);
   most = subgroupMax(most);
-  ivec4 q = ivec4(round(v * (most > 0.0 ? MOST / most : 0.0)));
-  ivec4 high = q + 128 >> 8;
+  // 1.5 * 2^23 more is rounded to an integer, whose last 16 bits are those of the element's integer.
+  precise vec4 q = v * (most > 0.0 ? MOST / most : 0.0) + 12582912.0;
+  const uvec4 bits = floatBitsToUint(q);
   if (at < K / 4) {
-    integers_of_x[word * PITCH + group] = four_bytes(high);
-    integers_of_x[(8 + word) * PITCH + group] = four_bytes(q - high * 256);
+    integers_of_x[word * PITCH + group] = four_bytes(bits + 128 >> 8);
+    integers_of_x[(8 + word) * PITCH + group] = four_bytes(bits);
   }
   if (gl_SubgroupInvocationID == 0 && at < K / 4) steps[at / WIDTH] = most / MOST;
 }
@@ -230,8 +237,9 @@ void main() {
       partial[gl_SubgroupID * W_ROWS + place(first + a)] = sums[0];
   }
   barrier();
+  if (NORM != 0) add_squares();
   for (uint i = own; i < OUTPUTS; i += TEAM) {
-    if (i != own) fetch(row, i);
+    if (OUTPUTS > TEAM && i != own) fetch(row, i);
     finish(row, i);
   }
 }

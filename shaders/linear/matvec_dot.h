@@ -17,5 +17,6 @@
 #define MATVEC_DOT_SPEC_EXPERTS 9 // 1: weights are rows of experts
 #define MATVEC_DOT_SPEC_CONV_W 10 // taps of a convolution behind the product; 0: there is none
 #define MATVEC_DOT_SPEC_LONE 11   // 1: one sequence, in row 0 and slot 0
-#define MATVEC_DOT_SPECS 12
+#define MATVEC_DOT_SPEC_ACTIVATION 12 // of gate
+#define MATVEC_DOT_SPECS 13
 #endif

@@ -1,5 +1,5 @@
 // matvec_ends.glsl: what a workgroup of matvec or matvec_dot does around its sums: fetch() loads what an output needs,
-// early; finish() stores the output. Before including it, define TOKENS, NORM, GATED and OUTPUTS, the buffers y and
+// early; finish() stores the output. Before including it, define TOKENS, NORM, GATED, ACTIVATION and OUTPUTS, the buffers y and
 // bias, and CONV with what it includes; total(i) and square_sum(t) come later.
 float total(uint i);
 float square_sum(uint t);
@@ -60,7 +60,7 @@ void finish(uint row, uint i) {
   uint n = args.first + row + i / TOKENS, t = token0 + i % TOKENS;
   float factor = NORM != 0 ? accurate_inversesqrt(square_sum(i % TOKENS) / float(args.K) + args.eps) : 1.0;
   float value = factor * total(i);
-  if (GATED != 0) value = activate(args.activation, value) * (factor * total(OUTPUTS + i));
+  if (GATED != 0) value = activate(ACTIVATION, value) * (factor * total(OUTPUTS + i));
   value += start;
   y[t * args.y_stride + n] = value;
 #ifdef CONV

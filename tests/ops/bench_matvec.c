@@ -122,6 +122,7 @@ static void record(const struct shape *s, const struct choice *c, struct buffer 
                                            [MATVEC_DOT_SPEC_AHEAD] = c->n[AHEAD],
                                            [MATVEC_DOT_SPEC_NORM] = s->norm,
                                            [MATVEC_DOT_SPEC_GATED] = s->gated,
+                                           [MATVEC_DOT_SPEC_ACTIVATION] = ACTIVATION_SILU,
                                            [MATVEC_DOT_SPEC_FORMAT] = dtype,
                                            [MATVEC_DOT_SPEC_WIDTH] = device_plan()->subgroup_width};
   const struct matvec_args args = {.T = 1,
@@ -130,8 +131,7 @@ static void record(const struct shape *s, const struct choice *c, struct buffer 
                                    .y_stride = s->N,
                                    .x_stride = s->K,
                                    .w_stride = w.stride,
-                                   .eps = 1e-5f,
-                                   .activation = ACTIVATION_SILU};
+                                   .eps = 1e-5f};
   for (uint32_t i = 0; i < dispatches; i++) { // all write y, so that each waits for the last
     w.offset = offset + i % (room / bytes) * bytes;
     struct binding bindings[MATVEC_DOT_BINDINGS] = {[MATVEC_Y] = vulkan_bind_output(y, false),

@@ -105,7 +105,9 @@ static bool by_dots(struct recorder *c, const struct experts_call *v) {
   struct plan_dot m;
   if (!takes_dots(c, v->e, x, v->glu, &m)) return false;
   uint32_t spec[MATVEC_DOT_SPECS] = {
-      [MATVEC_DOT_SPEC_EXPERTS] = 1, [MATVEC_DOT_SPEC_NORM] = v->in->weight.buffer != NULL};
+      [MATVEC_DOT_SPEC_EXPERTS] = 1,
+      [MATVEC_DOT_SPEC_NORM] = v->in->weight.buffer != NULL,
+      [MATVEC_DOT_SPEC_ACTIVATION] = v->glu ? v->glu->activation : ACTIVATION_IDENTITY};
   vulkan_dot_spec(c, &m, x.cols, v->glu, v->w.dtype, spec);
   const struct matvec_args args = {.T = y.rows,
                                    .N = y.cols,
@@ -114,7 +116,6 @@ static bool by_dots(struct recorder *c, const struct experts_call *v) {
                                    .x_stride = x.stride,
                                    .w_stride = v->w.stride,
                                    .eps = v->in->eps,
-                                   .activation = v->glu ? v->glu->activation : 0,
                                    .k = ids.cols,
                                    .share = y.rows / x.rows,
                                    .ids_stride = ids.stride,

@@ -106,8 +106,7 @@ static void dispatch_rows(struct recorder *c, const struct fused *f, struct tens
                              .first = first,
                              .add = f->add,
                              .has_bias = f->bias.buffer != NULL,
-                             .eps = f->in.eps,
-                             .activation = f->activation};
+                             .eps = f->in.eps};
   if (f->conv)
     args.conv = vulkan_conv_step(bindings + MATVEC_BINDINGS, x, f->conv);
   else
@@ -134,6 +133,7 @@ static void few_rows_part(struct recorder *c, const struct fused *f, struct tens
       [MATVEC_SPEC_SETS] = m.sets,
       [MATVEC_SPEC_LENGTH] = m.sets > 1 ? x.cols : 0,
       [MATVEC_SPEC_FORMAT] = w.dtype,
+      [MATVEC_SPEC_ACTIVATION] = f->activation,
       [MATVEC_CONV_SPEC_W] = conv ? conv->a.W : 0,
       [MATVEC_CONV_SPEC_LONE] = conv && x.rows == 1 && conv->sequences.rows == 1 && conv->history.rows == 1};
   dispatch_rows(c, f, w, first, kernel_variant(conv ? FAMILY_matvec_conv : FAMILY_matvec, w.dtype), spec,
@@ -179,6 +179,7 @@ static bool one_row_of_tiles(struct recorder *c, const struct fused *f, struct t
   struct plan_dot m;
   if (!takes_dot(c, f, w, &m)) return false;
   uint32_t spec[MATVEC_DOT_SPECS] = {[MATVEC_DOT_SPEC_NORM] = f->in.weight.buffer != NULL,
+                                     [MATVEC_DOT_SPEC_ACTIVATION] = f->activation,
                                      [MATVEC_DOT_SPEC_CONV_W] = conv ? conv->a.W : 0,
                                      [MATVEC_DOT_SPEC_LONE] =
                                          conv && conv->sequences.rows == 1 && conv->history.rows == 1};
