@@ -394,7 +394,7 @@ static int bench_device(struct instance *instance, VkPhysicalDevice handle, cons
     time_sample("top-k 20, top-p 0.95", (struct sampling){.temperature = 1, .top_k = 20, .top_p = 0.95f});
     time_sample("top-p 0.95", (struct sampling){.temperature = 1, .top_p = 0.95f});
   }
-  const uint32_t steps[][3] = {{1, 16, 128}, {4, 16, 128}, {32, 16, 128}, {1, 8, 256}, {32, 8, 256},
+  const uint32_t steps[][3] = {{1, 16, 128}, {1, 48, 128}, {4, 16, 128}, {32, 16, 128}, {1, 8, 256}, {32, 8, 256},
                                {1, 16, 64},  {32, 32, 64}, {32, 16, 96},  {32, 16, 76}};
   for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
     char name[2][64];

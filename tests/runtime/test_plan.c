@@ -289,7 +289,7 @@ static void steps_by_fours_fit_the_device(void **state) {
   }
   const struct plan_rules h200_rules = rules_of(&caps_h200);
   assert_true(plan_step_fours(&h200_rules, 128, 128, 512, false, &s) && s.groups == 4 && s.lanes == 64);
-  assert_true(plan_step_fours(&h200_rules, 128, 128, 16, true, &s) && s.groups == 8 && s.lanes == 128 && s.whole);
+  assert_true(plan_step_fours(&h200_rules, 128, 128, 16, true, &s) && s.groups == 4 && s.lanes == 256 && s.whole);
   assert_true(plan_step_fours(&h200_rules, 64, 64, 16, true, &s) && s.groups == 8 && s.lanes == 64 && s.whole);
   assert_true(plan_step_fours(&h200_rules, 64, 64, 512, true, &s) && s.groups == 16 && s.lanes == 32 && s.whole);
   assert_true(plan_step_fours(&h200_rules, 256, 256, 8, true, &s) && !s.whole);
@@ -318,13 +318,13 @@ static void attention_takes_the_shared_memory_that_the_plan_says(void **state) {
                       s.single * s.across * B <= p.processors);
         }
   }
-  // H200: a cache of 8 heads is read by four workgroups a processor, a short one by as many as it has strips.
+  // H200: a cache of 8 heads is read by four workgroups a processor, a short one by as many as it has runs.
   struct plan p = made(&caps_h200);
   struct plan_attention_step s;
   plan_attention_step(&p, 8, 8, 128, 1, 100000, &s);
   assert_true(s.queries == 1 && s.across == 8 && s.parts == 66);
   plan_attention_step(&p, 32, 8, 128, 1, 500, &s);
-  assert_true(s.queries == 4 && s.across == 8 && s.parts == 2 && s.single == 8);
+  assert_true(s.queries == 2 && s.across == 16 && s.parts == 8 && s.single == 8);
   plan_attention_step(&p, 16, 16, 128, 64, 100000, &s);
   assert_true(s.parts == 1);
 }
