@@ -23,7 +23,11 @@ static const struct usage usage = {
         "read "
         "one only for --refit, --plot or --keep auto.\n\n"
         "--refit then computes each layer's output projection again from the same text, which recovers a good part of "
-        "the loss. --recover then trains the smaller model on another text (LoRA, merged), which recovers more.\n\n"
+        "the loss. --recover then trains the smaller model on another text (LoRA, merged), which recovers more. "
+        "Without "
+        "--text, its text is the calibration text too. Without --eval, its last tenth is held back from both and is "
+        "the "
+        "evaluation text.\n\n"
         "How much: --cut 0.5 removes half of the channels. --keep 64 keeps 64. --keep 64,64,32 has a number for every "
         "delta-rule layer. --keep auto keeps as many as the entropy rank of the activations, rounded up (stable: the "
         "stable rank, rank: the numerical rank). --volume-lost 0.1 keeps as few as possible while at most a tenth of "
@@ -34,6 +38,7 @@ static const struct usage usage = {
         "calibration.",
     .examples = "  deltaic prune models/mine models/half --cut 0.5 --text book.txt\n"
                 "  deltaic prune models/mine models/half --cut 0.5 --text book.txt --refit --eval other.txt\n"
+                "  deltaic prune models/mine models/small --cut 0.75 --refit --recover books.txt\n"
                 "  deltaic prune models/mine models/small --keep auto --statistics mine.statistics --text book.txt\n"
                 "  deltaic prune models/mine models/half --method l1 --cut 0.5\n"
                 "  deltaic prune --sweep models/mine --text book.txt --eval other.txt --plot sweep.png\n",
@@ -104,6 +109,13 @@ static int parse_side(struct prune_request *r) {
   return complain(EXIT_USAGE, "--side must be joint, keys or queries, not \"%s\"", r->side);
 }
 
+// Without --text, the text of --recover is the calibration text too, if one is needed.
+static void default_text(struct prune_request *r) {
+  const bool measured = r->statistics && file_there(r->statistics);
+  const bool measures = r->about.text || r->select.rule != DELTAIC_KEEP_GIVEN || r->plot || r->statistics;
+  if (!r->text && (r->refit || (measures && !measured))) r->text = r->recover;
+}
+
 static int check_request(struct prune_request *r) {
   bool finds = r->select.rule != DELTAIC_KEEP_GIVEN;
   if ((r->about.text || finds) && !r->text && !r->statistics)
@@ -143,6 +155,7 @@ static int resolve(struct prune_request *r, const struct arguments *arguments) {
   if (!code) code = parse_side(r);
   if (!code && !r->sweep) code = parse_target(r);
   if (!code) code = check_given(r, arguments);
+  if (!code) default_text(r);
   if (!code) code = check_request(r);
   if (!code && r->sweep && (!r->text || !r->eval))
     code = complain(EXIT_USAGE, "--sweep needs --text to calibrate on and --eval to compare on");
@@ -185,11 +198,12 @@ static int look_at_result(struct prune_work *w) {
   const char *path = deltaic_pruning_path(w->pruning);
   int code = complain_status(deltaic_model_inspect(NULL, w->r->engine.model, NULL, &w->info, &w->before));
   if (!code) code = complain_status(deltaic_model_inspect(NULL, path, NULL, &w->info_after, &w->after));
-  if (!code && w->r->eval) code = prune_nll_of(w, path, "reading --eval again", &w->nll_after);
+  const bool eval = w->eval.count;
+  if (!code && eval) code = prune_nll_of(w, path, "evaluating again", &w->nll_after);
   if (!code && w->r->refit) code = prune_refit(w);
-  if (!code && w->r->refit && w->r->eval) code = prune_nll_of(w, path, "reading --eval again", &w->nll_refit);
+  if (!code && w->r->refit && eval) code = prune_nll_of(w, path, "evaluating again", &w->nll_refit);
   if (!code && w->r->recover) code = prune_recover(w);
-  if (!code && w->r->recover && w->r->eval) code = prune_nll_of(w, path, "reading --eval again", &w->nll_recover);
+  if (!code && w->r->recover && eval) code = prune_nll_of(w, path, "evaluating again", &w->nll_recover);
   return code;
 }
 
@@ -243,11 +257,13 @@ int command_prune(int argc, char **argv) {
       FLAG(0, "like-reference", &r.like_reference,
            "follow the published code: 5,000 activations of queries and keys together, 20 swaps, centred pca"),
       HEADING("texts"),
-      TEXT('f', "text", "FILE", &r.text, "the text to calibrate on; - is standard input"),
+      TEXT('f', "text", "FILE", &r.text,
+           "the text to calibrate on; - is standard input; without it, that of --recover"),
       COUNT('n', "tokens", "N", &r.tokens, 0, 0, "only the first N tokens of --text and of --recover; 0: all"),
       COUNT('w', "window", "N", &r.window, 2, 1 << 20, "tokens of a window; each window starts from a zero state"),
       TEXT('s', "statistics", "FILE", &r.statistics, "file of what was measured: read if it exists, otherwise written"),
-      TEXT('e', "eval", "FILE", &r.eval, "a text to measure the loss on, before and after"),
+      TEXT('e', "eval", "FILE", &r.eval,
+           "a text to measure the loss on, before and after; without it, the last tenth of --recover's, held back"),
       HEADING("refit"),
       FLAG('r', "refit", &r.refit, "compute the output projections again"),
       NUMBER(0, "ridge", "X", &r.ridge, 1e6, "lambda over the mean diagonal; 0: by the text's length"),

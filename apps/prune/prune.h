@@ -34,6 +34,7 @@ struct prune_work {
   deltaic_selection *selection;
   deltaic_pruning *pruning;
   struct ids text, eval, recover;
+  bool held_back; // eval is the end of the text to recover on, which has it no more
   double nll_before, nll_after, nll_refit, nll_recover; // NaN: not measured
   uint64_t predictions;
   deltaic_memory before, after;
@@ -43,11 +44,11 @@ struct prune_work {
 
 // prune_run.c: the parts of the work. Each returns an exit code and prints a message if it is not EXIT_OK.
 int prune_measure(struct prune_work *w);   // loads the statistics, or measures what is needed on the text
-int prune_read_eval(struct prune_work *w); // reads the evaluation text and measures the unpruned model's NLL
+int prune_read_eval(struct prune_work *w); // reads the evaluation text, if any; measures the unpruned model's NLL
 // Measures the NLL of the checkpoint in a folder, on the device.
 int prune_nll_of(struct prune_work *w, const char *path, const char *label, double *nll);
 int prune_refit(struct prune_work *w);
-int prune_read_recover(struct prune_work *w); // reads the text to recover on
+int prune_read_recover(struct prune_work *w); // reads the text to recover on; without --eval, holds its end back
 int prune_recover(struct prune_work *w);
 bool prune_show(void *progress, uint64_t done, uint64_t total); // returns false after Ctrl-C
 void prune_work_free(struct prune_work *w);

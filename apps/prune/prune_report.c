@@ -66,32 +66,41 @@ static void print_heads(const struct prune_work *w) {
   if (unsettled) printf("%zu heads were left before no swap was worth it (--swaps)\n", unsettled);
 }
 
-// A refit or a recovery can increase the loss if the text is short or differs from --eval's.
-static void print_won(const struct prune_work *w, double nll, const char *how) {
-  double lost = w->nll_after - w->nll_before, won = w->nll_after - nll;
-  if (isnan(nll)) return;
-  printf(", %.4f %s", nll, how);
+// A refit or a recovery can increase the loss if the text is short or differs from the evaluation text.
+static struct text won_text(const struct prune_work *w, double nll) {
+  const double lost = w->nll_after - w->nll_before, won = w->nll_after - nll;
+  struct text t = {""};
   if (won < 0)
-    printf(" (worse than not %s, by %.4f)", how, -won);
+    snprintf(t.text, sizeof t.text, "worse by %.4f", -won);
   else if (lost > 0)
-    printf(" (%s of the loss recovered)", text_percent(won / lost).text);
+    snprintf(t.text, sizeof t.text, "%s", text_percent(won / lost).text);
+  return t;
 }
 
-static void print_perplexities(const struct prune_work *w) {
-  printf("perplexity   %.2f before, %.2f pruned", exp(w->nll_before), exp(w->nll_after));
-  if (!isnan(w->nll_refit)) printf(", %.2f refitted", exp(w->nll_refit));
-  if (!isnan(w->nll_recover)) printf(", %.2f recovered", exp(w->nll_recover));
-  putchar('\n');
-}
-
-static void print_nll(const struct prune_work *w) {
+static void print_losses(const struct prune_work *w) {
+  const struct {
+    const char *name;
+    double nll;
+    bool mends;
+  } rows[] = {{"whole", w->nll_before, false},
+              {"pruned", w->nll_after, false},
+              {"refitted", w->nll_refit, true},
+              {"recovered", w->nll_recover, true}};
+  struct table t;
   if (isnan(w->nll_before)) return;
-  printf("eval         %s, %s predictions\n", w->r->eval, text_count(w->predictions).text);
-  printf("mean NLL     %.4f before, %.4f pruned", w->nll_before, w->nll_after);
-  print_won(w, w->nll_refit, "refitted");
-  print_won(w, w->nll_recover, "recovered");
-  putchar('\n');
-  print_perplexities(w);
+  const struct text count = text_count(w->eval.count), predictions = text_count(w->predictions);
+  if (w->held_back)
+    printf("evaluated    on the last %s tokens of %s, held back; %s predictions\n\n", count.text, w->r->recover,
+           predictions.text);
+  else
+    printf("evaluated    on %s, %s predictions\n\n", w->r->eval, predictions.text);
+  table_begin(&t, "lrrr");
+  table_row(&t, "", "mean NLL", "perplexity", "of the loss recovered");
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; ++i)
+    if (!isnan(rows[i].nll))
+      table_row(&t, rows[i].name, fixed(rows[i].nll, 4, true).text, fixed(exp(rows[i].nll), 2, true).text,
+                rows[i].mends ? won_text(w, rows[i].nll).text : "");
+  table_end(&t, 0);
 }
 
 void prune_print(const struct prune_work *w) {
@@ -119,8 +128,8 @@ void prune_print(const struct prune_work *w) {
          text_bytes(w->before.weights_bytes).text, text_bytes(w->before.weights_bytes - w->after.weights_bytes).text);
   printf("parameters   %s, were %s\n", text_short((double)w->info_after.parameters).text,
          text_short((double)w->info.parameters).text);
-  print_nll(w);
   printf("written      %s\n", r->out);
+  print_losses(w);
 }
 
 // ---------------------------------------------------------------- JSON
@@ -166,15 +175,15 @@ int prune_json(const struct prune_work *w) {
                         info.tokens ? json_string(hash) : json_null(), "calibration_tokens", (json_int_t)info.tokens,
                         "heads", heads);
   json_t *more = json_pack(
-      "{s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o}", "gradient_tokens",
-      (json_int_t)info.gradient_tokens, "gradient_seconds", number_json(w->seconds_gradients), "nll_before",
-      number_json(w->nll_before), "nll_after", number_json(w->nll_after), "nll_refit", number_json(w->nll_refit),
-      "nll_recover", number_json(w->nll_recover), "recover_seconds", number_json(w->seconds_recover),
-      "state_bytes_before", (json_int_t)w->before.state_bytes, "state_bytes", (json_int_t)w->after.state_bytes,
-      "weights_bytes_before", (json_int_t)w->before.weights_bytes, "weights_bytes", (json_int_t)w->after.weights_bytes,
-      "parameters_before", (json_int_t)w->info.parameters, "parameters", (json_int_t)w->info_after.parameters,
-      "calibration_seconds", number_json(w->seconds_calibration), "selection_seconds",
-      number_json(w->seconds_selection), "refit_seconds", number_json(w->seconds_refit));
+      "{s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o}", "held_back_tokens",
+      (json_int_t)(w->held_back ? w->eval.count : 0), "gradient_tokens", (json_int_t)info.gradient_tokens,
+      "gradient_seconds", number_json(w->seconds_gradients), "nll_before", number_json(w->nll_before), "nll_after",
+      number_json(w->nll_after), "nll_refit", number_json(w->nll_refit), "nll_recover", number_json(w->nll_recover),
+      "recover_seconds", number_json(w->seconds_recover), "state_bytes_before", (json_int_t)w->before.state_bytes,
+      "state_bytes", (json_int_t)w->after.state_bytes, "weights_bytes_before", (json_int_t)w->before.weights_bytes,
+      "weights_bytes", (json_int_t)w->after.weights_bytes, "parameters_before", (json_int_t)w->info.parameters,
+      "parameters", (json_int_t)w->info_after.parameters, "calibration_seconds", number_json(w->seconds_calibration),
+      "selection_seconds", number_json(w->seconds_selection), "refit_seconds", number_json(w->seconds_refit));
   json_object_update(o, more);
   json_decref(more);
   return json_finish(o);

@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define SAVE_EVERY 60.0 // seconds between saves of the statistics
 
@@ -134,6 +135,20 @@ static int measure_gradients(struct prune_work *w) {
   return complain_status(deltaic_statistics_save(w->statistics, w->r->statistics));
 }
 
+static void copy_ids(const int32_t *tokens, size_t count, struct ids *out) {
+  out->tokens = must_resize(NULL, count * sizeof *tokens);
+  memcpy(out->tokens, tokens, count * sizeof *tokens);
+  out->count = count;
+}
+
+// The calibration text. Where it is that of --recover, what is held back is not in it.
+static int read_text(struct prune_work *w) {
+  const struct prune_request *r = w->r;
+  if (!r->recover || strcmp(r->text, r->recover)) return read_ids(w, r->text, r->tokens, &w->text);
+  copy_ids(w->recover.tokens, w->recover.count, &w->text);
+  return EXIT_OK;
+}
+
 // Whether something looks at activations: the method, a rule, a picture, or statistics that are to be kept.
 static bool wants_activations(const struct prune_request *r) {
   const bool other = r->statistics && !r->about.gradients;
@@ -145,7 +160,7 @@ int prune_measure(struct prune_work *w) {
   const bool activations = wants_activations(r), gradients = r->about.gradients || r->sweep;
   int code = EXIT_OK;
   if ((activations || gradients) && (r->text || r->statistics)) code = open_statistics(w);
-  if (!code && r->text) code = read_ids(w, r->text, r->tokens, &w->text);
+  if (!code && r->text) code = read_text(w);
   if (!code && r->text && activations) code = calibrate(w);
   if (!code && r->text && gradients) code = measure_gradients(w);
   return code;
@@ -186,10 +201,10 @@ int prune_nll_of(struct prune_work *w, const char *path, const char *label, doub
 }
 
 int prune_read_eval(struct prune_work *w) {
-  if (!w->r->eval) return EXIT_OK;
-  int code = read_ids(w, w->r->eval, 0, &w->eval);
-  if (!code) code = open_model(w);
-  if (!code) code = nll_of(w, w->engine.model, "reading --eval", &w->nll_before);
+  int code = w->r->eval ? read_ids(w, w->r->eval, 0, &w->eval) : EXIT_OK;
+  if (code || !w->eval.count) return code;
+  code = open_model(w);
+  if (!code) code = nll_of(w, w->engine.model, "evaluating", &w->nll_before);
   if (!code && !isfinite(w->nll_before))
     return complain(EXIT_FAILED, "%s: its logits are not finite: numbers overflow", w->r->engine.model);
   return code;
@@ -215,12 +230,25 @@ int prune_refit(struct prune_work *w) {
 
 // ---------------------------------------------------------------- recovery
 
+// The last tenth of the text to recover on is held back to measure the loss on: at least one window of it.
+static void hold_back(struct prune_work *w) {
+  const size_t all = w->recover.count, tenth = all / 10, window = w->r->window, held = tenth > window ? tenth : window;
+  w->recover.count = all - held;
+  copy_ids(w->recover.tokens + w->recover.count, held, &w->eval);
+  w->held_back = true;
+  if (!w->r->engine.quiet)
+    fprintf(stderr, "held back: the last %s of %s tokens of %s, to measure the loss on\n", text_count(held).text,
+            text_count(all).text, w->r->recover);
+}
+
 int prune_read_recover(struct prune_work *w) {
+  const size_t step = 2 * (size_t)w->r->window, held = w->r->eval ? 0 : w->r->window;
   if (!w->r->recover) return EXIT_OK;
   int code = read_ids(w, w->r->recover, w->r->tokens, &w->recover);
-  if (!code && w->recover.count < 2 * (size_t)w->r->window)
-    return complain(EXIT_FAILED, "%s: too short: it has %zu tokens, and a step of --recover reads %u", w->r->recover,
-                    w->recover.count, 2 * w->r->window);
+  if (!code && w->recover.count < step + held)
+    return complain(EXIT_FAILED, "%s: too short: it has %zu tokens, and a step of --recover reads %zu%s", w->r->recover,
+                    w->recover.count, step, held ? "; without --eval a window more is held back" : "");
+  if (!code && held) hold_back(w);
   return code;
 }
 

@@ -15,7 +15,7 @@ nothing_new() {
 
 # ---- a checkpoint
 run 0 "$tiny" "$dir/half" --cut 0.5 --text "$text" -w 64 --eval "$text" --plot "$dir/heads.png"
-out_has '^mean NLL .* before, .* pruned'
+out_has '^evaluated  *on .*text, .* predictions$' && out_has '^pruned  *[0-9.]*  *[0-9.]*$'
 out_has '^state .* saved)'
 out_has 'kept  of'
 [ "$(head -c 4 "$dir/heads.png" | tail -c 3)" = PNG ] || complain "$last: no picture"
@@ -58,9 +58,9 @@ nothing_new 1 'another model' "$models/tiny_delta_net" "$dir/new" --cut 0.5 --st
 
 # ---- the refit
 run 0 "$tiny" "$dir/f" --cut 0.75 --text "$text" -w 64 --eval "$text" --refit
-out_has 'of the loss recovered'
+out_has '^refitted .*%$' && ! grep -q '^held back' "$dir/err" || complain "$last: something was held back"
 printf 'a%.0s' {1..300} >"$dir/same" # says little, and with next to no ridge that is overdone
-run 0 "$tiny" "$dir/g" --cut 0.25 --text "$dir/same" -w 64 --eval "$text" --refit --ridge 0.000001 && out_has 'refitted (worse'
+run 0 "$tiny" "$dir/g" --cut 0.25 --text "$dir/same" -w 64 --eval "$text" --refit --ridge 0.000001 && out_has '^refitted .*worse by '
 
 # ---- gradients: kept in the statistics too, and read from there
 run 0 "$tiny" "$dir/h" --cut 0.5 --method grad --text "$text" -n 200 -w 64 --statistics "$dir/gradients" --refit
@@ -74,9 +74,21 @@ nothing_new 1 'grad needs a calibration text' "$tiny" "$dir/new" --cut 0.5 --met
 
 # ---- recovery, after a refit
 run 0 "$tiny" "$dir/l" --cut 0.75 --text "$text" -w 64 --eval "$text" --refit --recover "$text"
-out_has '^mean NLL .* pruned, .* refitted .* recovered ([0-9.]*% of the loss recovered)$'
-out_has '^perplexity .* before, .* pruned, .* refitted, .* recovered'
+out_has '^ *mean NLL  *perplexity  *of the loss recovered$'
+for row in whole pruned refitted recovered; do out_has "^$row  *[0-9.]*  *[0-9.]*"; done
+tail -n 1 "$dir/out" | grep -q '^recovered .*%$' || complain "$last: the table is not the end"
 out_has '^recovery .* tokens'
+
+# ---- one text for everything: its end is held back, and calibration and recovery do not see it
+run 0 "$tiny" "$dir/o" --cut 0.75 -w 64 --refit --recover "$text"
+held=$(sed -n 's/^held back: the last \([0-9]*\) of .* tokens of .*/\1/p' "$dir/err") all=$(sed -n 's/^held back: .* of \([0-9,]*\) tokens.*/\1/p' "$dir/err" | tr -d ,)
+[ "$held" = $((all / 10 > 64 ? all / 10 : 64)) ] || complain "$last: held back '$held' of '$all'"
+out_has "^evaluated  *on the last $held tokens of .*/text, held back; .* predictions$"
+for row in whole pruned refitted recovered; do out_has "^$row  *[0-9.]*  *[0-9.]*"; done
+{ head -c 1400 "$text" && printf 'x%.0s' {1..100}; } >"$dir/other" # another end, which nothing but the evaluation reads
+run 0 "$tiny" "$dir/p" --cut 0.75 -w 64 --refit --text "$dir/other" --recover "$dir/other" --json && json
+[ "$(sed -n 's/.*"held_back_tokens": \([0-9]*\),.*/\1/p' "$dir/out")" = "$held" ] || complain "$last: not as much held back"
+cmp -s "$dir/o/model.safetensors" "$dir/p/model.safetensors" || complain "$last: what is held back was read"
 for threads in 1 2; do
   run 0 "$tiny" "$dir/m$threads" --cut 0.75 --method l1 -w 64 --recover "$text" --rate 0.0001 -t $threads --json
   json
@@ -86,7 +98,8 @@ run 0 "$tiny" "$dir/n" --cut 0.75 --method l1 -w 64
 cmp -s "$dir/m1/model.safetensors" "$dir/n/model.safetensors" && complain "$last: the recovery wrote nothing"
 "$program" generate -m "$dir/l" -d cpu -q --no-echo -n 3 --prompt a >/dev/null 2>"$dir/err" || complain "it does not run"
 nothing_new 2 'rate goes with --recover' "$tiny" "$dir/new" --cut 0.5 --method l1 --rate 0.1
-nothing_new 1 'a step of --recover reads 1024' "$tiny" "$dir/new" --cut 0.5 --method l1 --recover <(echo short)
+nothing_new 1 'a step of --recover reads 1024; without --eval a window more' "$tiny" "$dir/new" --cut 0.5 --method l1 --recover <(echo short)
+nothing_new 1 'a step of --recover reads 1024$' "$tiny" "$dir/new" --cut 0.5 --method l1 --recover <(echo short) --eval "$text"
 
 # ---- methods that look at no text measure nothing on one
 run 0 "$tiny" "$dir/j" --cut 0.5 --method l1 --text "$text" -w 64 --refit
