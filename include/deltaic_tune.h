@@ -106,8 +106,8 @@ typedef struct deltaic_tune_loss {
   double ce, kd; /* nats; kd is 0 without a teacher */
 } deltaic_tune_loss;
 
-/* Adds share times the gradient of the batch's loss to the gradient. A step over n equal batches adds each with share
- * 1 / n. A loss that is not finite is INVALID_ARGUMENT; it discards the gradient and changes nothing else. */
+/* Adds share times the gradient of the batch's loss, a mean over its predictions, to the gradient. A step over several
+ * batches adds each with its share of all their predictions; the gradient is then that of one large batch. A loss that is not finite is INVALID_ARGUMENT; it discards the gradient and changes nothing else. */
 DELTAIC_PRUNE_API deltaic_status deltaic_tune_add(deltaic_tune *tune, const deltaic_tune_batch *batch, double share,
                                                   deltaic_tune_loss *loss);
 /* The gradient so far by a tensor of the checkpoint that is trained itself or by LoRA, in its shape: count numbers. */

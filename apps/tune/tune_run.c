@@ -121,18 +121,31 @@ static void save_on_the_way(struct tune_work *w) {
            (unsigned long long)w->done);
 }
 
-// Leaves w->done as it was if Ctrl-C came.
+// The number of predictions in all batches of a step.
+static uint64_t step_predictions(struct tune_work *w, uint64_t first, struct buffer *b) {
+  const struct tune_request *r = w->r;
+  uint64_t n = 0;
+  for (uint32_t a = 0; a < r->accumulate; ++a) {
+    const deltaic_tune_batch batch = batch_of(&w->rows, first + (uint64_t)a * r->batch, r->batch, b);
+    n += predictions_of(&batch);
+  }
+  return n;
+}
+
+// All predictions of a step count the same, in whichever batch they are. Leaves w->done as it was if Ctrl-C came.
 static deltaic_status take_step(struct tune_work *w, struct buffer *b, double rate) {
   const struct tune_request *r = w->r;
   const uint64_t first = w->done * r->accumulate * r->batch;
+  const uint64_t all = step_predictions(w, first, b);
   double sum = 0, norm = 0;
   deltaic_status status = DELTAIC_OK;
   for (uint32_t a = 0; a < r->accumulate && !status; ++a) {
     deltaic_tune_loss loss = {0, 0};
     if (interrupted()) return DELTAIC_OK;
     const deltaic_tune_batch batch = batch_of(&w->rows, first + (uint64_t)a * r->batch, r->batch, b);
-    status = deltaic_tune_add(w->tune, &batch, 1.0 / r->accumulate, &loss);
-    sum += (loss.ce + (r->teacher ? (double)r->weight * loss.kd : 0)) / r->accumulate;
+    const double share = (double)predictions_of(&batch) / (double)all;
+    status = deltaic_tune_add(w->tune, &batch, share, &loss);
+    sum += (loss.ce + (r->teacher ? (double)r->weight * loss.kd : 0)) * share;
   }
   if (!status) status = deltaic_tune_step(w->tune, rate, &norm);
   if (status == DELTAIC_CANCELLED && interrupted()) status = DELTAIC_OK; // while pipelines were compiled

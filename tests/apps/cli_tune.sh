@@ -145,6 +145,15 @@ run 0 "$tiny" "$dir/a" "${learn[@]}" --text "$dir/eight" --steps 2
 run 0 "$tiny" "$dir/b" "${learn[@]}" --text "$dir/eight.jsonl" --steps 2
 same a b
 
+# ---- four texts of unequal length are one step, in one batch or in four
+printf '%s\n' a 'A few words.' "$(head -c 90 "$text" | tr '\n' ' ')" 'A little more than these few words.' >"$dir/unequal"
+unequal=(--separate --everything --text "$dir/unequal" --in-order -w 100 --steps 3 --json)
+first() { sed -n "/\"$1\": \[/{n;s/[ ,]//g;p}" "$dir/out"; }
+run 0 "$tiny" "$dir/u4" "${unequal[@]}" -b 4 && json && one=$(first losses; first norms)
+run 0 "$tiny" "$dir/u1" "${unequal[@]}" -b 1 --accumulate 4 && json && four=$(first losses; first norms)
+echo $one $four | awk '{ exit !(NF == 4 && $1 > 1 && ($1 - $3)^2 < 1e-10 && ($2 - $4)^2 < 1e-8 * $2^2) }' ||
+  complain "$last: loss and norm" $four "and not" $one
+
 # ---- a teacher
 run 0 "$tiny" "$dir/taught" --text "$text" -w 48 --steps 2 --teacher "$tiny" --temperature 3 --in-order
 run 0 "$tiny" "$dir/untaught" --text "$text" -w 48 --steps 2 --in-order

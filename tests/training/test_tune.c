@@ -113,6 +113,35 @@ static void shares_and_targets_add_up(void **state) {
   deltaic_tune_free(tune);
 }
 
+// Batches of unequal length, each with its share of the predictions, give the gradient of one batch.
+static void unequal_batches_add_up(void **state) {
+  enum { SHORT = 5 };
+  const deltaic_tune_options o = {.size = sizeof o, .everything = true};
+  int32_t targets[ROWS * T];
+  double norms[2], shares[2] = {T / (double)(T + SHORT), SHORT / (double)(T + SHORT)};
+  deltaic_tune_loss whole, parts[2];
+  make_tokens();
+  for (int i = 0; i < ROWS * T; i++) targets[i] = i >= T + SHORT ? -1 : tokens[i + i / T + 1];
+  deltaic_tune *tune = create(&o);
+  deltaic_tune_batch batch = batch_at(0);
+  batch.targets = targets;
+  assert_ok(deltaic_tune_add(tune, &batch, 1, &whole));
+  assert_ok(deltaic_tune_step(tune, 1e-3, &norms[0]));
+  deltaic_tune_free(tune);
+  tune = create(&o);
+  for (int i = 0; i < 2; i++) {
+    batch = batch_at(0);
+    batch.tokens += i * (T + 1);
+    batch.rows = 1;
+    if (i) batch.length = SHORT;
+    assert_ok(deltaic_tune_add(tune, &batch, shares[i], &parts[i]));
+  }
+  assert_ok(deltaic_tune_step(tune, 1e-3, &norms[1]));
+  assert_float_equal(shares[0] * parts[0].ce + shares[1] * parts[1].ce, whole.ce, 1e-6);
+  assert_float_equal(norms[1], norms[0], 1e-5 * norms[0]);
+  deltaic_tune_free(tune);
+}
+
 static void the_rate_rises_and_falls(void **state) {
   const deltaic_tune_schedule s = {.size = sizeof s, .rate = 1, .least = 0.1, .steps = 12, .warm_up = 4};
   assert_float_equal(deltaic_tune_rate(&s, 0), 0.25, 1e-12);
@@ -413,6 +442,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_batch_is_learned),
       cmocka_unit_test(shares_and_targets_add_up),
+      cmocka_unit_test(unequal_batches_add_up),
       cmocka_unit_test(the_rate_rises_and_falls),
       cmocka_unit_test(going_on_gives_the_same_bits),
       cmocka_unit_test(a_state_of_something_else_is_refused),
