@@ -36,8 +36,10 @@ struct tune_work {
   uint64_t steps, done; // steps of the run, and finished ones
   bool has_state;       // the file `state` has the state after step `saved`
   uint64_t saved;
-  double *losses; // of every step, with distillation
-  double *norms;  // of the gradients
+  bool infinite;         // a loss or a gradient of the current weights is not finite
+  double kept_at, pause; // when the library last copied the state to main memory, and how long to wait before the next
+  double *losses;        // of every step, with distillation
+  double *norms;         // of the gradients
   struct tune_measured *measured;
   size_t measured_count;
   uint64_t predictions; // of the held-out text
@@ -51,8 +53,8 @@ struct tune_work {
 int tune_start(struct tune_work *w); // tune_start.c: from nothing: makes w->made, with a tokenizer
 void tune_start_end(struct tune_work *w);
 int tune_run(struct tune_work *w); // tune_run.c: all steps; EXIT_INTERRUPTED after Ctrl-C, when the state is saved
-// After a failure: saves the state of the finished steps, and says what failed and where the state is. An earlier state
-// stays if the loss is not finite.
+// After a failure: saves the state of the finished steps, or after a loss that is not finite the last one from which
+// loss and gradient were finite. Says what failed and where the state is.
 int tune_keep(struct tune_work *w, deltaic_status status);
 bool tune_stopped(const struct tune_work *w); // by --stop-at
 // tune_note.c: what a state has besides the library's: the options that steps depend on, and what was measured so far.

@@ -22,17 +22,28 @@ static deltaic_status save_state(struct tune_work *w) {
   return status;
 }
 
+// Weights from which the loss or the gradient is not finite are saved nowhere: the training goes back to those that the
+// library has kept, if they are later than the saved ones.
+static bool go_back(struct tune_work *w) {
+  deltaic_tune_info info;
+  if (deltaic_tune_return(w->tune)) return false;
+  deltaic_tune_get_info(w->tune, &info);
+  w->done = info.steps;
+  while (w->measured_count && w->measured[w->measured_count - 1].step > w->done) --w->measured_count;
+  return !w->has_state || w->done > w->saved;
+}
+
 int tune_keep(struct tune_work *w, deltaic_status status) {
   const int code = status == DELTAIC_NO_DEVICE || status == DELTAIC_DEVICE_LOST ? EXIT_DEVICE : EXIT_FAILED;
   deltaic_tune_info info;
   char error[1024];
   snprintf(error, sizeof error, "%s", deltaic_last_error());
   deltaic_tune_get_info(w->tune, &info);
-  // Weights that gave a non-finite loss give it again at any rate, so an earlier state is kept.
-  const bool earlier = status == DELTAIC_INVALID_ARGUMENT && w->done < w->steps && w->has_state;
-  if (!earlier && info.steps == w->done) (void)save_state(w); // the first error is reported
-  if (!w->has_state) return complain(code, "%s", error);
-  return complain(code, "%s; the state after step %llu is in %s", error, (unsigned long long)w->saved, w->state);
+  if (w->infinite ? go_back(w) : info.steps == w->done) (void)save_state(w); // the first error is reported
+  if (w->has_state)
+    return complain(code, "%s; the state after step %llu is in %s", error, (unsigned long long)w->saved, w->state);
+  if (w->infinite && info.steps) return complain(code, "%s; no state before it is there (--save-every)", error);
+  return complain(code, "%s", error);
 }
 
 // ---------------------------------------------------------------- batches
@@ -74,7 +85,7 @@ static uint64_t predictions_of(const deltaic_tune_batch *batch) {
 static int measure(struct tune_work *w) {
   struct tune_rows *held = &w->held;
   struct buffer b = buffer_of(w, held->length);
-  deltaic_tune_loss loss;
+  deltaic_tune_loss loss = {0, 0};
   deltaic_status status = DELTAIC_OK;
   double sum = 0;
   w->predictions = 0;
@@ -83,6 +94,7 @@ static int measure(struct tune_work *w) {
     const deltaic_tune_batch batch = batch_of(held, first, left < w->r->batch ? (uint32_t)left : w->r->batch, &b);
     const uint64_t n = predictions_of(&batch);
     status = deltaic_tune_measure(w->tune, &batch, &loss);
+    w->infinite = status == DELTAIC_INVALID_ARGUMENT && !isfinite(loss.ce + loss.kd);
     if (status == DELTAIC_CANCELLED && interrupted()) return (buffer_free(&b), EXIT_OK);
     sum += loss.ce * (double)n;
     w->predictions += n;
@@ -132,29 +144,76 @@ static uint64_t step_predictions(struct tune_work *w, uint64_t first, struct buf
   return n;
 }
 
-// All predictions of a step count the same, in whichever batch they are. Leaves w->done as it was if Ctrl-C came.
-static deltaic_status take_step(struct tune_work *w, struct buffer *b, double rate) {
+struct step {
+  double loss, norm; // the gradient's
+};
+
+// All predictions of a step count the same, in whichever batch they are. Leaves *s incomplete if Ctrl-C came.
+static deltaic_status find_gradient(struct tune_work *w, struct buffer *b, struct step *s) {
   const struct tune_request *r = w->r;
-  const uint64_t first = w->done * r->accumulate * r->batch;
-  const uint64_t all = step_predictions(w, first, b);
-  double sum = 0, norm = 0;
+  const uint64_t first = w->done * r->accumulate * r->batch, all = step_predictions(w, first, b);
   deltaic_status status = DELTAIC_OK;
+  *s = (struct step){0, 0};
   for (uint32_t a = 0; a < r->accumulate && !status; ++a) {
     deltaic_tune_loss loss = {0, 0};
     if (interrupted()) return DELTAIC_OK;
     const deltaic_tune_batch batch = batch_of(&w->rows, first + (uint64_t)a * r->batch, r->batch, b);
     const double share = (double)predictions_of(&batch) / (double)all;
     status = deltaic_tune_add(w->tune, &batch, share, &loss);
-    sum += (loss.ce + (r->teacher ? (double)r->weight * loss.kd : 0)) * share;
+    s->loss += (loss.ce + (r->teacher ? (double)r->weight * loss.kd : 0)) * share;
   }
-  if (!status) status = deltaic_tune_step(w->tune, rate, &norm);
-  if (status == DELTAIC_CANCELLED && interrupted()) status = DELTAIC_OK; // while pipelines were compiled
+  if (!status) status = deltaic_tune_norm(w->tune, &s->norm);
+  w->infinite = !isfinite(s->loss) || !isfinite(s->norm);
+  return status;
+}
+
+// The copies take at most a fiftieth of the time. Where there is no memory for one, there is none.
+static void keep_good_state(struct tune_work *w) {
+  const double now = time_now();
+  if (now - w->kept_at < w->pause) return;
+  const bool kept = !deltaic_tune_keep_state(w->tune);
+  w->kept_at = time_now();
+  w->pause = kept ? 50 * (w->kept_at - now) : INFINITY;
+}
+
+static deltaic_status take_step(struct tune_work *w, double rate, const struct step *s) {
+  const deltaic_status status = deltaic_tune_step(w->tune, rate, NULL);
   deltaic_tune_info info;
   deltaic_tune_get_info(w->tune, &info);
   if (info.steps == w->done) return status; // else the step is taken
-  w->losses[w->done] = sum;
-  w->norms[w->done++] = norm;
+  w->losses[w->done] = s->loss;
+  w->norms[w->done++] = s->norm;
   return status;
+}
+
+// The state is saved when the loss and the gradient from it are known to be finite: on the way to the next step.
+static deltaic_status go_on(struct tune_work *w, struct buffer *b, double rate) {
+  const uint32_t every = w->r->save_every;
+  struct step s;
+  double start = time_now();
+  deltaic_status status = find_gradient(w, b, &s);
+  if (!status && !interrupted()) {
+    keep_good_state(w);
+    w->seconds += time_now() - start;
+    if (every && w->done && w->done % every == 0 && w->saved != w->done) save_on_the_way(w);
+    start = time_now();
+    status = take_step(w, rate, &s);
+    w->seconds += time_now() - start;
+  }
+  return status == DELTAIC_CANCELLED && interrupted() ? DELTAIC_OK : status; // while pipelines were compiled
+}
+
+// Whether the loss is finite from the last weights, from which no step went on.
+static int check_last(struct tune_work *w, struct buffer *b) {
+  const bool measured = w->measured_count && w->measured[w->measured_count - 1].step == w->done;
+  if (w->done == w->seconds_from || measured) return EXIT_OK;
+  const deltaic_tune_batch batch = batch_of(&w->rows, w->done * w->r->accumulate * w->r->batch, w->r->batch, b);
+  deltaic_tune_loss loss = {0, 0};
+  w->engine.keeps_on = true; // Ctrl-C has come, perhaps
+  const deltaic_status status = deltaic_tune_measure(w->tune, &batch, &loss);
+  w->engine.keeps_on = false;
+  w->infinite = !isfinite(loss.ce + loss.kd);
+  return status ? tune_keep(w, status) : EXIT_OK;
 }
 
 static int run_steps(struct tune_work *w, struct buffer *b) {
@@ -171,18 +230,17 @@ static int run_steps(struct tune_work *w, struct buffer *b) {
   const uint64_t from = w->done;
   int code = measure_held(w);
   while (!code && w->done < stop && !interrupted()) {
-    const double start = time_now(), rate = deltaic_tune_rate(&schedule, w->done);
-    const deltaic_status status = take_step(w, b, rate);
+    const double rate = deltaic_tune_rate(&schedule, w->done);
+    const uint64_t before = w->done;
+    const deltaic_status status = go_on(w, b, rate);
     if (status) return tune_keep(w, status);
-    if (interrupted()) break;
-    w->seconds += time_now() - start;
+    if (w->done == before) break; // Ctrl-C
     code = measure_held(w);
     report(w, rate);
     progress_show(&progress, (w->done - from) * tokens, (stop - from) * tokens);
-    if (!code && r->save_every && w->done % r->save_every == 0 && w->done < stop) save_on_the_way(w);
   }
   progress_clear();
-  return code;
+  return code ? code : check_last(w, b);
 }
 
 bool tune_stopped(const struct tune_work *w) { return w->done < w->steps; }

@@ -330,11 +330,20 @@ static deltaic_status update(struct trainer *t, double rate, double scale) {
   return learner_end(t->learner);
 }
 
+deltaic_status trainer_norm(struct trainer *t, double *norm) {
+  const deltaic_status status = check(t);
+  return status ? status : find_norm(t, norm);
+}
+
 deltaic_status trainer_step(struct trainer *t, double rate, double *norm) {
+  const deltaic_status status = trainer_norm(t, norm);
+  return status ? status : trainer_update(t, rate, *norm);
+}
+
+deltaic_status trainer_update(struct trainer *t, double rate, double norm) {
   deltaic_status status = check(t);
-  if (!status) status = find_norm(t, norm);
   if (status) return status;
-  status = update(t, rate, fmin(1, t->o.clip / (*norm + 1e-6)));
+  status = update(t, rate, fmin(1, t->o.clip / (norm + 1e-6)));
   if (!status) status = pass_through_host(t);
   if (!status) status = learner_clear(t->learner);
   if (!status) t->steps++;

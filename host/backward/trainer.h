@@ -63,4 +63,7 @@ deltaic_status trainer_values(struct trainer *t, size_t i, float *out);
 // A step by the gradients that learner_add() has collected, which are then cleared. norm: the gradient's. A norm that
 // is not finite is INVALID_ARGUMENT and changes nothing.
 deltaic_status trainer_step(struct trainer *t, double rate, double *norm);
+// The two parts of a step. *norm is written if it is not finite too.
+deltaic_status trainer_norm(struct trainer *t, double *norm);
+deltaic_status trainer_update(struct trainer *t, double rate, double norm);
 #endif

@@ -160,6 +160,7 @@ void deltaic_tune_free(deltaic_tune *tune) {
   learner_close(tune->d.teacher);
   for (size_t i = 0; i < tune->file_count; i++) free(tune->files[i]);
   free(tune->files);
+  free(tune->kept);
   free(tune->adapt.text);
   free(tune->whole.text);
   free(tune->path);
@@ -197,8 +198,19 @@ static deltaic_status take_loss(const struct deltaic_tune *tune, const struct le
                                 deltaic_tune_loss *to) {
   if (to) *to = (deltaic_tune_loss){from->ce, from->kd};
   if (isfinite(from->ce + from->kd)) return DELTAIC_OK;
-  return fail(DELTAIC_INVALID_ARGUMENT, "the loss is not finite in step %llu: the learning rate is too high",
-              (unsigned long long)trainer_steps(tune->trainer) + 1);
+  const uint64_t steps = trainer_steps(tune->trainer);
+  if (!steps)
+    return fail(DELTAIC_INVALID_ARGUMENT,
+                "%s: the loss is not finite before the first step: the model's numbers%s overflow, or are not finite",
+                tune->path, tune->d.teacher ? " or the teacher's" : "");
+  return fail(DELTAIC_INVALID_ARGUMENT, "the loss is not finite after step %llu: the learning rate may be too high",
+              (unsigned long long)steps);
+}
+
+static deltaic_status discard(struct deltaic_tune *tune, deltaic_status status) {
+  tune->normed = false;
+  if (status) (void)learner_clear(trainer_learner(tune->trainer)); // the first error is reported
+  return status;
 }
 
 deltaic_status deltaic_tune_add(deltaic_tune *tune, const deltaic_tune_batch *batch, double share,
@@ -211,8 +223,7 @@ deltaic_status deltaic_tune_add(deltaic_tune *tune, const deltaic_tune_batch *ba
     return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_tune_add: a share of %g, which must be above 0", share);
   status = learner_add(trainer_learner(tune->trainer), &b, &tune->d, share, &l);
   if (!status) status = take_loss(tune, &l, loss);
-  if (status) (void)learner_clear(trainer_learner(tune->trainer)); // the first error is reported
-  return status;
+  return discard(tune, status);
 }
 
 deltaic_status deltaic_tune_gradient(const deltaic_tune *tune, const char *name, float *out, size_t count) {
@@ -229,14 +240,26 @@ deltaic_status deltaic_tune_gradient(const deltaic_tune *tune, const char *name,
   return fail(DELTAIC_INVALID_ARGUMENT, "%s: has no tensor %.200s that is trained", tune->path, name);
 }
 
+static deltaic_status find_norm(struct deltaic_tune *tune, double *norm) {
+  deltaic_status status = DELTAIC_OK;
+  if (!tune->normed) status = trainer_norm(tune->trainer, &tune->norm);
+  if (norm) *norm = tune->norm;
+  if (status) return discard(tune, status);
+  tune->normed = true;
+  return DELTAIC_OK;
+}
+
+deltaic_status deltaic_tune_norm(deltaic_tune *tune, double *norm) {
+  if (!tune) return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_tune_norm: tune is NULL");
+  return find_norm(tune, norm);
+}
+
 deltaic_status deltaic_tune_step(deltaic_tune *tune, double rate, double *norm) {
-  double ignored;
   if (!tune) return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_tune_step: tune is NULL");
   if (!(rate >= 0 && rate <= 1))
     return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_tune_step: a learning rate of %g, which must be 0 to 1", rate);
-  deltaic_status status = trainer_step(tune->trainer, rate, norm ? norm : &ignored);
-  if (status) (void)learner_clear(trainer_learner(tune->trainer));
-  return status;
+  const deltaic_status status = find_norm(tune, norm);
+  return status ? status : discard(tune, trainer_update(tune->trainer, rate, tune->norm));
 }
 
 deltaic_status deltaic_tune_measure(deltaic_tune *tune, const deltaic_tune_batch *batch, deltaic_tune_loss *loss) {

@@ -19,6 +19,10 @@ struct deltaic_tune {
   uint64_t fingerprint;  // of the checkpoint
   char **files;          // names of the files with the checkpoint's weights
   size_t file_count;
+  bool normed; // norm is that of the gradient so far
+  double norm;
+  float *kept; // by deltaic_tune_keep_state(): all arrays of all that is trained; or NULL
+  uint64_t kept_steps;
 };
 
 // deltaic_tune_create() on another backend than that of the options' device, or on NULL: the CPU.

@@ -81,6 +81,53 @@ deltaic_status deltaic_tune_save_state(const deltaic_tune *tune, const char *pat
   return tensor_file_end(&file);
 }
 
+// ---------------------------------------------------------------- in main memory
+
+static uint64_t count_numbers(const deltaic_tune *tune) {
+  uint64_t n = 0;
+  for (size_t i = 0; i < trainer_count(tune->trainer); i++) n += ARRAYS * trainer_at(tune->trainer, i)->n;
+  return n;
+}
+
+static deltaic_status read_kept(deltaic_tune *tune) {
+  float *to = tune->kept;
+  deltaic_status status = DELTAIC_OK;
+  for (size_t i = 0; i < trainer_count(tune->trainer) && !status; i++)
+    for (int k = 0; k < ARRAYS && !status; k++, to += trainer_at(tune->trainer, i)->n)
+      status = trainer_read(tune->trainer, i, (enum trained_array)k, to);
+  return status;
+}
+
+static void forget(deltaic_tune *tune) {
+  free(tune->kept);
+  tune->kept = NULL;
+}
+
+deltaic_status deltaic_tune_keep_state(deltaic_tune *tune) {
+  if (!tune) return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_tune_keep_state: tune is NULL");
+  const uint64_t bytes = count_numbers(tune) * sizeof(float), room = platform_free_memory();
+  if (!tune->kept && (!room || bytes <= room / 2)) tune->kept = malloc(bytes);
+  if (!tune->kept) return fail_memory("a copy of what is trained", bytes);
+  const deltaic_status status = read_kept(tune);
+  tune->kept_steps = trainer_steps(tune->trainer);
+  if (status) forget(tune);
+  return status;
+}
+
+deltaic_status deltaic_tune_return(deltaic_tune *tune) {
+  if (!tune) return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_tune_return: tune is NULL");
+  if (!tune->kept) return fail(DELTAIC_NOT_FOUND, "deltaic_tune_return: no state was kept");
+  const float *from = tune->kept;
+  deltaic_status status = learner_clear(trainer_learner(tune->trainer));
+  for (size_t i = 0; i < trainer_count(tune->trainer) && !status; i++)
+    for (int k = 0; k < ARRAYS && !status; k++, from += trainer_at(tune->trainer, i)->n)
+      status = trainer_write(tune->trainer, i, (enum trained_array)k, from);
+  tune->normed = false;
+  if (status) return status;
+  trainer_set_steps(tune->trainer, tune->kept_steps);
+  return trainer_refresh(tune->trainer);
+}
+
 // ---------------------------------------------------------------- loading
 
 static bool has(const struct checkpoint *c, const char *key, const char *value) {

@@ -194,12 +194,18 @@ for family in tiny_hh_delta_static tiny_hh_gated_dynamic tiny_delta_net_swa tiny
 done
 [ -z "$(ls -A "$dir/tmp")" ] || complain "$last: left something behind"
 
-# ---- a loss that is not finite: the state before it is kept
+# ---- a loss that is not finite: the last state from which it was finite is kept, and is gone on from
+burst=(--text "$text" -w 48 --everything --decay 10 --rate 1) # after two or three steps nothing is finite
+for end in "--steps 60" "--steps 60 --save-every 1" "--steps 60 --stop-at 3" "--steps 3"; do
+  refused 1 'not finite after step [23]: .*; the state after step [012] is in' "$tiny" "$dir/burst" "${burst[@]}" $end -q
+  [ -s "$dir/burst.state" ] && [ ! -e "$dir/burst" ] || complain "$last: no state, or a checkpoint"
+  run 0 "$tiny" "$dir/burst" "${burst[@]}" ${end%--s*-*} --rate 0.0001 --resume && err_has '^the largest rate was 1 up to step [012] '
+  rm -r "$dir/burst"
+done
 weights=$tiny/model.safetensors header=$(od -An -t u8 -N 8 "$tiny/model.safetensors")
 mkdir "$dir/huge" && cp "$tiny"/*.json "$dir/huge" # every weight 1e18: activations overflow
 { head -c $((header + 8)) "$weights"; tail -c +$((header + 9)) "$weights" | tr '\0-\377' '[\135*]'; } >"$dir/huge/model.safetensors"
-refused 1 'not finite.*; the state after step 0 is in' "$dir/huge" "$dir/infinite" "${steps[@]}" -q
-[ -s "$dir/infinite.state" ] && [ ! -e "$dir/infinite" ] || complain "$last: no state, or a checkpoint"
+nothing_new 1 'not finite before the first step: the model.s numbers overflow, or are not finite$' "$dir/huge" "$dir/new" "${steps[@]}" -q
 
 # ---- gradients against a reference's
 whole=$top/tests/vectors/grad/whole_tiny_delta_net.safetensors

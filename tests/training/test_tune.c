@@ -182,6 +182,32 @@ static void going_on_gives_the_same_bits(void **state) {
   deltaic_tune_free(tune);
 }
 
+// A state in main memory: whatever is done from it, going back gives the same bits as if nothing had been.
+static void going_back_gives_the_same_bits(void **state) {
+  const deltaic_tune_options o = {.size = sizeof o, .rank = 4, .seed = 7};
+  deltaic_tune_info info;
+  deltaic_tune *tune = create(&o);
+  const deltaic_tune_batch batch = batch_at(3);
+  double norm, again;
+  assert_int_equal(deltaic_tune_return(tune), DELTAIC_NOT_FOUND);
+  steps(tune, 0, 2);
+  assert_ok(deltaic_tune_keep_state(tune));
+  steps(tune, 2, STEPS);
+  assert_ok(deltaic_tune_save(tune, place("straight"), false));
+  assert_ok(deltaic_tune_add(tune, &batch, 1, NULL)); // a gradient that is gone too
+  assert_ok(deltaic_tune_return(tune));
+  deltaic_tune_get_info(tune, &info);
+  assert_int_equal(info.steps, 2);
+  steps(tune, 2, STEPS);
+  assert_ok(deltaic_tune_save(tune, place("back"), false));
+  assert_true(same_file(place("straight"), place("back"), "model.safetensors"));
+  assert_ok(deltaic_tune_add(tune, &batch, 1, NULL));
+  assert_ok(deltaic_tune_norm(tune, &norm));
+  assert_ok(deltaic_tune_step(tune, 0, &again));
+  assert_true(norm > 0 && norm == again);
+  deltaic_tune_free(tune);
+}
+
 static void a_state_of_something_else_is_refused(void **state) {
   const deltaic_tune_options o = {.size = sizeof o, .rank = 2}, rank = {.size = sizeof rank, .rank = 3},
                              taught = {.size = sizeof taught, .rank = 2, .teacher = MODEL},
@@ -445,6 +471,7 @@ int main(void) {
       cmocka_unit_test(unequal_batches_add_up),
       cmocka_unit_test(the_rate_rises_and_falls),
       cmocka_unit_test(going_on_gives_the_same_bits),
+      cmocka_unit_test(going_back_gives_the_same_bits),
       cmocka_unit_test(a_state_of_something_else_is_refused),
       cmocka_unit_test(adapters_are_the_merged_checkpoint),
       cmocka_unit_test(biases_of_adapted_layers_are_stored_as_peft_has_them),
