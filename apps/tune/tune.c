@@ -142,12 +142,17 @@ static int place_state(struct tune_work *w) {
   return output_check(w->state);
 }
 
+// Tokens of the longest row that a step or a measurement reads.
+static uint32_t longest_row(const struct tune_work *w) {
+  return w->held.length > w->rows.length ? w->held.length : w->rows.length;
+}
+
 // Plans the memory, opens the training, and reads the state with --resume.
 static int create(struct tune_work *w, deltaic_tune_options o) {
   char *note = NULL;
   deltaic_tune_free(w->tune);
   w->tune = NULL;
-  deltaic_status status = deltaic_tune_plan(w->model, &o, w->r->batch, w->rows.length - 1, &w->planned);
+  deltaic_status status = deltaic_tune_plan(w->model, &o, w->r->batch, longest_row(w) - 1, &w->planned);
   o.keep_bytes = w->planned.kept;
   if (!status) status = deltaic_tune_create(w->model, &o, &w->tune);
   if (!status && w->r->resume) status = deltaic_tune_load_state(w->tune, w->state, &note);

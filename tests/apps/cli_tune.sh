@@ -154,6 +154,12 @@ run 0 "$tiny" "$dir/u1" "${unequal[@]}" -b 1 --accumulate 4 && json && four=$(fi
 echo $one $four | awk '{ exit !(NF == 4 && $1 > 1 && ($1 - $3)^2 < 1e-10 && ($2 - $4)^2 < 1e-8 * $2^2) }' ||
   complain "$last: loss and norm" $four "and not" $one
 
+# ---- a held-out text with longer rows than those that are trained on is in the plan
+of() { sed -n "/\"$1\": {/{n;s/[^0-9]//g;p}" "$dir/out"; }
+head -c 190 "$text" | tr '\n' ' ' >"$dir/long"
+run 0 "$tiny" "$dir/held" --separate --text "$dir/eight" --held-out "$dir/long" -w 200 -b 1 --steps 1 --json && json
+[ "$(of used)" -gt 0 ] && [ "$(of used)" -le "$(of planned)" ] || complain "$last: $(of used) bytes used of $(of planned)"
+
 # ---- a teacher
 run 0 "$tiny" "$dir/taught" --text "$text" -w 48 --steps 2 --teacher "$tiny" --temperature 3 --in-order
 run 0 "$tiny" "$dir/untaught" --text "$text" -w 48 --steps 2 --in-order
