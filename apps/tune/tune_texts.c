@@ -98,6 +98,17 @@ static int add_lines(struct reader *r, const char *path, bool json) {
   return code ? code : closed;
 }
 
+// Every token of a file must be one of the model's.
+static int check_tokens(const struct reader *r, const char *path, const int32_t *ids, size_t count) {
+  deltaic_model_info info;
+  int code = complain_status(deltaic_model_inspect(NULL, r->reading->model, NULL, &info, NULL));
+  for (size_t i = 0; i < count && !code; ++i)
+    if (ids[i] < 0 || ids[i] >= info.vocabulary)
+      code = complain(EXIT_FAILED, "%s: token %zu is %d, and the vocabulary of %s has the tokens 0 to %d", path, i,
+                      ids[i], r->reading->model, info.vocabulary - 1);
+  return code;
+}
+
 static int add_tensor(struct reader *r, const char *path) {
   deltaic_tensors *tensors = NULL;
   deltaic_tensor_info info;
@@ -108,6 +119,7 @@ static int add_tensor(struct reader *r, const char *path) {
   else {
     int32_t *ids = must_resize(NULL, info.count * sizeof *ids);
     code = complain_status(deltaic_tensors_read_integers(tensors, "tokens", 0, info.count, ids));
+    if (!code) code = check_tokens(r, path, ids, info.count);
     if (!code) add_tokens(r, ids, info.count);
     if (!code && r->reading->separate) cut(r, true);
     free(ids);

@@ -14,6 +14,10 @@ nothing_new() {
 }
 # same A B: two checkpoints have the same weights.
 same() { cmp -s "$dir/$1/model.safetensors" "$dir/$2/model.safetensors" || complain "$last: $1 and $2 differ"; }
+# zeros FILE HEADER BYTES: a safetensors file whose tensors are zeros.
+zeros() {
+  { printf "\\x$(printf %02x $((${#2} % 256)))\\x$(printf %02x $((${#2} / 256)))\\0\\0\\0\\0\\0\\0%s" "$2"; head -c "$3" /dev/zero; } >"$1"
+}
 steps=(--text "$text" -w 48 --steps 6 --lora 4 --accumulate 2)
 all=(--text "$text" -w 48 --steps 6)
 
@@ -114,10 +118,6 @@ done
 [ "$(sort -u "$dir/nll" | wc -l)" = 2 ] && [ "$(head -n 2 "$dir/nll" | sort -u | wc -l)" = 1 ] || complain "adapters: other losses"
 [ "$(sed -n '1,/^$/p' "$dir/greedy" | head -n 1)" ] || complain "adapters: no text"
 always=() && refused 1 'adapters need a model' generate -m "$models/gguf_blocks/model.gguf" -d cpu --adapter "$dir/adapter" -n 1 && always=(tune -d cpu)
-# zeros FILE HEADER BYTES: a safetensors file whose tensors are zeros.
-zeros() {
-  { printf "\\x$(printf %02x $((${#2} % 256)))\\x$(printf %02x $((${#2} / 256)))\\0\\0\\0\\0\\0\\0%s" "$2"; head -c "$3" /dev/zero; } >"$1"
-}
 mkdir "$dir/twice" && cp "$dir/adapter/adapter_config.json" "$dir/twice"
 q=base_model.model.model.layers.0.attn.q_proj
 zeros "$dir/twice/adapter_model.safetensors" "{\"$q.lora_A.weight\":{\"dtype\":\"F32\",\"shape\":[1,64],\"data_offsets\":[0,256]},\
@@ -252,6 +252,10 @@ zeros "$dir/ids.safetensors" '{"tokens":{"dtype":"I32","shape":[12],"data_offset
 ids=(--text "$dir/ids.safetensors" --text "$dir/ids.safetensors" -w 8 -b 64)
 nothing_new 1 'it has 3 rows of 8 tokens' "$tiny" "$dir/new" "${ids[@]}"
 nothing_new 1 'it has 4 rows of 8 tokens' "$tiny" "$dir/new" "${ids[@]}" --separate # 8 and 4 tokens of each file
+printf '\3\1' | dd of="$dir/ids.safetensors" bs=1 seek=$(($(stat -c %s "$dir/ids.safetensors") - 48 + 4 * 7)) conv=notrunc status=none
+wrong='ids.safetensors: token 7 is 259, and the vocabulary of .* has the tokens 0 to 258'
+nothing_new 1 "$wrong" "$tiny" "$dir/new" --text "$dir/ids.safetensors" -w 4
+nothing_new 1 "$wrong" "$tiny" "$dir/new" --text "$text" -w 48 --held-out "$dir/ids.safetensors"
 nothing_new 1 'empty: too short' "$tiny" "$dir/new" --text "$dir/empty"
 nothing_new 1 'line 1: has no text "text"' "$tiny" "$dir/new" --text "$dir/other.jsonl"
 nothing_new 1 'line 1: is not JSON' "$tiny" "$dir/new" --text "$dir/broken.jsonl"
