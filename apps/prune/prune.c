@@ -33,6 +33,8 @@ static const struct usage usage = {
         "stable rank, rank: the numerical rank). --volume-lost 0.1 keeps as few as possible while at most a tenth of "
         "the activations' length is lost. If layers keep different numbers (--per-layer, or a list), only Deltaic "
         "loads the checkpoint; fla and transformers load all others.\n\n"
+        "A text is a file of plain text, JSONL with a field \"text\" (.jsonl), or token ids (.safetensors, the tensor "
+        "\"tokens\").\n\n"
         "OUT appears only when it is complete. --statistics FILE keeps what the calibration has measured, also after "
         "Ctrl-C. The same command then continues where it stopped, and other methods and targets need no second "
         "calibration.",
@@ -210,10 +212,10 @@ static int look_at_result(struct prune_work *w) {
 static int prune_once(struct prune_work *w) {
   const struct prune_request *r = w->r;
   int code = complain_status(deltaic_pruning_check(r->engine.model, r->out, r->force));
-  if (!code) code = prune_read_recover(w);
+  if (!code) code = prune_read_texts(w);
   if (!code) code = prune_measure(w);
   if (!code) code = select_channels(w);
-  if (!code) code = prune_read_eval(w);
+  if (!code) code = prune_measure_whole(w);
   if (!code) code = write_checkpoint(w);
   if (!code) code = look_at_result(w);
   if (!code && interrupted()) code = EXIT_INTERRUPTED;

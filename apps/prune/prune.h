@@ -1,6 +1,7 @@
 // prune.h: declares what the parts of `deltaic prune` share.
 #ifndef PRUNE_H
 #define PRUNE_H
+#include "corpus.h"
 #include "deltaic_prune.h"
 #include "engine.h"
 #include "print.h"
@@ -21,11 +22,6 @@ struct prune_request {
   uint32_t keeps[PRUNE_LAYERS];
 };
 
-struct ids { // tokens of a text
-  int32_t *tokens;
-  size_t count;
-};
-
 struct prune_work {
   const struct prune_request *r;
   struct engine engine;
@@ -33,7 +29,7 @@ struct prune_work {
   deltaic_statistics *statistics;
   deltaic_selection *selection;
   deltaic_pruning *pruning;
-  struct ids text, eval, recover;
+  struct corpus text, eval, recover;
   bool held_back; // eval is the end of the text to recover on, which has it no more
   double nll_before, nll_after, nll_refit, nll_recover; // NaN: not measured
   uint64_t predictions;
@@ -43,12 +39,13 @@ struct prune_work {
 };
 
 // prune_run.c: the parts of the work. Each returns an exit code and prints a message if it is not EXIT_OK.
-int prune_measure(struct prune_work *w);   // loads the statistics, or measures what is needed on the text
-int prune_read_eval(struct prune_work *w); // reads the evaluation text, if any; measures the unpruned model's NLL
+int prune_measure(struct prune_work *w);       // loads the statistics, or measures what is needed on the text
+int prune_measure_whole(struct prune_work *w); // the unpruned model's NLL, if there is an evaluation text
 // Measures the NLL of the checkpoint in a folder, on the device.
 int prune_nll_of(struct prune_work *w, const char *path, const char *label, double *nll);
 int prune_refit(struct prune_work *w);
-int prune_read_recover(struct prune_work *w); // reads the text to recover on; without --eval, holds its end back
+// Reads the texts to evaluate and to recover on. Without --eval, holds the end of the latter back.
+int prune_read_texts(struct prune_work *w);
 int prune_recover(struct prune_work *w);
 bool prune_show(void *progress, uint64_t done, uint64_t total); // returns false after Ctrl-C
 void prune_work_free(struct prune_work *w);

@@ -45,21 +45,14 @@ void prune_work_free(struct prune_work *w) {
   deltaic_pruning_free(w->pruning);
   deltaic_selection_free(w->selection);
   deltaic_statistics_free(w->statistics);
-  free(w->text.tokens);
-  free(w->eval.tokens);
-  free(w->recover.tokens);
+  corpus_free(&w->text);
+  corpus_free(&w->eval);
+  corpus_free(&w->recover);
 }
 
-static int read_ids(const struct prune_work *w, const char *path, uint32_t most, struct ids *out) {
-  deltaic_tokenizer *tokenizer = NULL;
-  size_t bytes;
-  char *text = file_read(path, &bytes);
-  if (!text) return EXIT_FAILED;
-  int code = tokenizer_open(w->r->engine.model, &tokenizer);
-  if (!code) code = text_encode(tokenizer, text, bytes, path, false, &out->tokens, &out->count);
-  if (most && out->count > most) out->count = most;
-  deltaic_tokenizer_close(tokenizer);
-  free(text);
+static int read_ids(const struct prune_work *w, const char *path, uint32_t most, struct corpus *out) {
+  const struct corpus_reading reading = {w->r->engine.model, most, false};
+  const int code = corpus_read(out, &reading, &path, 1);
   if (!code && out->count < 2) return complain(EXIT_FAILED, "%s: too short: it has %zu tokens", path, out->count);
   return code;
 }
@@ -135,7 +128,7 @@ static int measure_gradients(struct prune_work *w) {
   return complain_status(deltaic_statistics_save(w->statistics, w->r->statistics));
 }
 
-static void copy_ids(const int32_t *tokens, size_t count, struct ids *out) {
+static void copy_ids(const int32_t *tokens, size_t count, struct corpus *out) {
   out->tokens = must_resize(NULL, count * sizeof *tokens);
   memcpy(out->tokens, tokens, count * sizeof *tokens);
   out->count = count;
@@ -200,10 +193,9 @@ int prune_nll_of(struct prune_work *w, const char *path, const char *label, doub
   return code;
 }
 
-int prune_read_eval(struct prune_work *w) {
-  int code = w->r->eval ? read_ids(w, w->r->eval, 0, &w->eval) : EXIT_OK;
-  if (code || !w->eval.count) return code;
-  code = open_model(w);
+int prune_measure_whole(struct prune_work *w) {
+  if (!w->eval.count) return EXIT_OK;
+  int code = open_model(w);
   if (!code) code = nll_of(w, w->engine.model, "evaluating", &w->nll_before);
   if (!code && !isfinite(w->nll_before))
     return complain(EXIT_FAILED, "%s: its logits are not finite: numbers overflow", w->r->engine.model);
@@ -241,10 +233,11 @@ static void hold_back(struct prune_work *w) {
             text_count(all).text, w->r->recover);
 }
 
-int prune_read_recover(struct prune_work *w) {
+int prune_read_texts(struct prune_work *w) {
   const size_t step = 2 * (size_t)w->r->window, held = w->r->eval ? 0 : w->r->window;
-  if (!w->r->recover) return EXIT_OK;
-  int code = read_ids(w, w->r->recover, w->r->tokens, &w->recover);
+  int code = w->r->eval ? read_ids(w, w->r->eval, 0, &w->eval) : EXIT_OK;
+  if (code || !w->r->recover) return code;
+  code = read_ids(w, w->r->recover, w->r->tokens, &w->recover);
   if (!code && w->recover.count < step + held)
     return complain(EXIT_FAILED, "%s: too short: it has %zu tokens, and a step of --recover reads %zu%s", w->r->recover,
                     w->recover.count, step, held ? "; without --eval a window more is held back" : "");

@@ -121,8 +121,9 @@ int prune_sweep(struct prune_work *w) {
   char *temporary = platform_temporary_folder();
   snprintf(s.folder, sizeof s.folder, "%.400s/deltaic-sweep", temporary ? temporary : ".");
   free(temporary);
-  int code = prune_measure(w);
-  if (!code) code = prune_read_eval(w);
+  int code = prune_read_texts(w);
+  if (!code) code = prune_measure(w);
+  if (!code) code = prune_measure_whole(w);
   if (!code) code = list_rows(&s);
   for (int i = 0; i < s.count && !code; ++i)
     for (int c = 0; c < CUTS && !code; ++c) code = measure_cell(&s, &s.rows[i], c);

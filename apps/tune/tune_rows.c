@@ -19,7 +19,7 @@ static uint64_t seed_of(const struct tune_rows *rows, uint64_t k) {
 }
 
 void rows_free(struct tune_rows *rows) {
-  free(rows->tokens);
+  corpus_free(&rows->texts);
   free(rows->pieces);
   free(rows->order);
   if (rows->task && rows->group.order) group_free(&rows->group);
@@ -27,6 +27,32 @@ void rows_free(struct tune_rows *rows) {
 }
 
 // ---------------------------------------------------------------- texts
+
+static void add_piece(struct tune_rows *rows, size_t first, uint32_t count) {
+  if (count < 2) return; // nothing to predict
+  if (!(rows->piece_count & (rows->piece_count + 1)))
+    rows->pieces = must_resize(rows->pieces, 2 * (rows->piece_count + 1) * sizeof *rows->pieces);
+  rows->pieces[rows->piece_count++] = (struct tune_piece){first, count};
+  if (count > rows->length) rows->length = count;
+}
+
+// rest: what fills no window is a row too.
+static void cut(struct tune_rows *rows, size_t first, size_t end, uint32_t window, bool rest) {
+  for (; end - first >= window; first += window) add_piece(rows, first, window);
+  if (rest) add_piece(rows, first, (uint32_t)(end - first));
+}
+
+int rows_read(struct tune_rows *rows, const struct tune_reading *reading, const char *const *files, size_t count) {
+  struct corpus *c = &rows->texts;
+  const int code = corpus_read(c, &reading->texts, files, count);
+  if (code) return code;
+  if (!reading->texts.separate) cut(rows, 0, c->count, reading->window, false);
+  for (size_t i = 0; i < c->end_count; ++i) cut(rows, i ? c->ends[i - 1] : 0, c->ends[i], reading->window, true);
+  if (rows->piece_count > UINT32_MAX) return complain(EXIT_FAILED, "%s: too many texts", files[0]);
+  if (rows->piece_count) return EXIT_OK;
+  return complain(EXIT_FAILED, "%s: too short: it has %zu tokens, and a row has %u (--window)", files[0], c->count,
+                  reading->window);
+}
 
 static void shuffle(struct tune_rows *rows, uint64_t pass) {
   const uint32_t n = (uint32_t)rows->piece_count;
@@ -47,7 +73,7 @@ static void shuffle(struct tune_rows *rows, uint64_t pass) {
 static void fill_text(struct tune_rows *rows, uint64_t k, int32_t *tokens, int32_t *targets) {
   shuffle(rows, k / rows->piece_count);
   const struct tune_piece *piece = &rows->pieces[rows->order[k % rows->piece_count]];
-  memcpy(tokens, rows->tokens + piece->first, piece->count * sizeof *tokens);
+  memcpy(tokens, rows->texts.tokens + piece->first, piece->count * sizeof *tokens);
   for (uint32_t i = piece->count; i < rows->length; ++i) tokens[i] = 0;
   for (uint32_t i = 0; i + 1 < rows->length; ++i) targets[i] = i + 1 < piece->count ? tokens[i + 1] : -1;
 }
@@ -140,12 +166,13 @@ static uint64_t hash_add(uint64_t hash, const void *data, size_t bytes) { // FNV
 }
 
 uint64_t rows_hash(const struct tune_rows *rows) {
-  const uint64_t sizes[] = {rows->length,      rows->count, rows->piece_count, rows->task,
-                            rows->group.order, rows->pairs, rows->keys,        rows->values};
+  const uint64_t sizes[] = {rows->length,      rows->texts.count, rows->piece_count, rows->task,
+                            rows->group.order, rows->pairs,       rows->keys,        rows->values};
   uint64_t hash = hash_add(0xcbf29ce484222325u, sizes, sizeof sizes);
   for (size_t i = 0; i < rows->piece_count; ++i) {
     hash = hash_add(hash, &rows->pieces[i].count, sizeof rows->pieces[i].count);
-    hash = hash_add(hash, rows->tokens + rows->pieces[i].first, rows->pieces[i].count * sizeof *rows->tokens);
+    hash =
+        hash_add(hash, rows->texts.tokens + rows->pieces[i].first, rows->pieces[i].count * sizeof *rows->texts.tokens);
   }
   if (rows->group.order) hash = hash_add(hash, rows->group.name, strlen(rows->group.name));
   return hash;

@@ -1,7 +1,7 @@
 // tune_rows.h: the rows of tokens that a training reads, of texts or of a synthetic task.
 #ifndef TUNE_ROWS_H
 #define TUNE_ROWS_H
-#include "deltaic.h"
+#include "corpus.h"
 #include "demo_groups.h"
 
 #include <stdbool.h>
@@ -16,8 +16,7 @@ struct tune_piece { // a row of a text
 struct tune_rows {
   uint32_t length; // tokens of a row; the last one is only predicted
   // Texts:
-  int32_t *tokens;
-  size_t count;
+  struct corpus texts;
   struct tune_piece *pieces;
   size_t piece_count;
   bool in_order;
@@ -33,13 +32,11 @@ struct tune_rows {
 // How texts become rows. separate: every line of a file, record of JSONL, or file of tokens begins a row of its own;
 // else all are one text. A row has at most `window` tokens.
 struct tune_reading {
-  const char *model;
-  uint32_t window, most; // most: tokens of all texts; 0: no limit
-  bool separate;
+  struct corpus_reading texts;
+  uint32_t window;
 };
 
-// Each returns an exit code, and prints a message if it is not EXIT_OK. A file is plain text, JSONL (.jsonl, field
-// "text"), or tokens (.safetensors, integers of the tensor "tokens").
+// Each returns an exit code, and prints a message if it is not EXIT_OK.
 int rows_read(struct tune_rows *rows, const struct tune_reading *reading, const char *const *files, size_t count);
 // name: "S3" and so on, or NULL for recall with `pairs`, `keys` and `values`. length: elements, or tokens of the pairs
 // and queries.

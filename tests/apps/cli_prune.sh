@@ -101,6 +101,24 @@ nothing_new 2 'rate goes with --recover' "$tiny" "$dir/new" --cut 0.5 --method l
 nothing_new 1 'a step of --recover reads 1024; without --eval a window more' "$tiny" "$dir/new" --cut 0.5 --method l1 --recover <(echo short)
 nothing_new 1 'a step of --recover reads 1024$' "$tiny" "$dir/new" --cut 0.5 --method l1 --recover <(echo short) --eval "$text"
 
+# ---- texts are read as tune reads them: a record or a file of tokens is no plain text
+printf '{"text": "%s", "other": 1}\n' "$(tr -d '"\\\n' <"$text")" >"$dir/text.JSONL"
+same_weights() { cmp -s "$dir/$1/model.safetensors" "$dir/$2/model.safetensors"; }
+run 0 "$tiny" "$dir/plain" --cut 0.5 --text <(tr -d '"\\\n' <"$text") -w 64
+run 0 "$tiny" "$dir/record" --cut 0.5 --text "$dir/text.JSONL" -w 64 --eval "$dir/text.JSONL"
+tokens() { sed -n 's/^calibration  *\([0-9,]*\) tokens.*/\1/p' "$dir/out" | tr -d ,; }
+letters=$(tr -d '"\\\n' <"$text" | wc -c)
+[ "$(tokens)" = $((letters + 2)) ] || complain "$last: $(tokens) tokens of $letters letters, a begin and an end"
+ids=$letters # the bytes of a text are tokens, each 3 more than the byte
+header="{\"tokens\":{\"dtype\":\"I32\",\"shape\":[$ids],\"data_offsets\":[0,$((4 * ids))]}}"
+{ printf "\\x$(printf %02x ${#header})\\0\\0\\0\\0\\0\\0\\0%s" "$header"
+  tr -d '"\\\n' <"$text" | od -An -v -tu1 | awk '{ for (i = 1; i <= NF; i++) printf "\\x%02x\\0\\0\\0", $i + 3 }' | xargs -0 printf; } >"$dir/ids.safetensors"
+run 0 "$tiny" "$dir/ids" --cut 0.5 --text "$dir/ids.safetensors" -w 64
+same_weights plain ids || complain "$last: not the channels of the same plain text"
+echo '{' >"$dir/broken.jsonl"
+nothing_new 1 'broken.jsonl, line 1: is not JSON' "$tiny" "$dir/new" --cut 0.5 --method l1 --eval "$dir/broken.jsonl"
+nothing_new 1 'broken.jsonl, line 1: is not JSON' "$tiny" "$dir/new" --cut 0.5 --method l1 --recover "$dir/broken.jsonl"
+
 # ---- methods that look at no text measure nothing on one
 run 0 "$tiny" "$dir/j" --cut 0.5 --method l1 --text "$text" -w 64 --refit
 out_has '^refit'

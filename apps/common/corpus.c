@@ -1,47 +1,43 @@
-// tune_texts: reads the files of a training into rows of tokens.
+// corpus: see corpus.h.
+#include "corpus.h"
 #include "common.h"
 #include "engine.h"
 #include "eval_text.h"
 #include "lines.h"
-#include "tune_rows.h"
 
+#include <ctype.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
 struct reader {
-  struct tune_rows *rows;
-  const struct tune_reading *reading;
+  struct corpus *corpus;
+  const struct corpus_reading *reading;
   deltaic_tokenizer *tokenizer; // opened for the first text
-  int32_t end;                  // the token that ends a separate text; -1: none
-  size_t joined;                // the first token that is in no row yet
+  int32_t end;                  // the token that ends a record; -1: none
 };
 
-static bool full(const struct reader *r) { return r->reading->most && r->rows->count >= r->reading->most; }
-
-static void add_piece(struct tune_rows *rows, size_t first, uint32_t count) {
-  if (count < 2) return; // nothing to predict
-  if (!(rows->piece_count & (rows->piece_count + 1)))
-    rows->pieces = must_resize(rows->pieces, 2 * (rows->piece_count + 1) * sizeof *rows->pieces);
-  rows->pieces[rows->piece_count++] = (struct tune_piece){first, count};
-  if (count > rows->length) rows->length = count;
+void corpus_free(struct corpus *c) {
+  free(c->tokens);
+  free(c->ends);
+  *c = (struct corpus){0};
 }
 
-// Makes rows of the tokens that are in none yet. last: the rest, which fills no row, is one.
-static void cut(struct reader *r, bool last) {
-  const uint32_t window = r->reading->window;
-  for (; r->rows->count - r->joined >= window; r->joined += window) add_piece(r->rows, r->joined, window);
-  if (!last) return;
-  add_piece(r->rows, r->joined, (uint32_t)(r->rows->count - r->joined));
-  r->joined = r->rows->count;
-}
+static bool full(const struct reader *r) { return r->reading->most && r->corpus->count >= r->reading->most; }
 
 static void add_tokens(struct reader *r, const int32_t *ids, size_t count) {
-  struct tune_rows *rows = r->rows;
-  if (r->reading->most && count > r->reading->most - rows->count) count = r->reading->most - rows->count;
-  rows->tokens = must_resize(rows->tokens, (rows->count + count) * sizeof *rows->tokens);
-  memcpy(rows->tokens + rows->count, ids, count * sizeof *ids);
-  rows->count += count;
+  struct corpus *c = r->corpus;
+  if (r->reading->most && count > r->reading->most - c->count) count = r->reading->most - c->count;
+  c->tokens = must_resize(c->tokens, (c->count + count) * sizeof *c->tokens);
+  memcpy(c->tokens + c->count, ids, count * sizeof *ids);
+  c->count += count;
+}
+
+static void end_text(struct reader *r) {
+  struct corpus *c = r->corpus;
+  if (!r->reading->separate) return;
+  if (!(c->end_count & (c->end_count + 1))) c->ends = must_resize(c->ends, 2 * (c->end_count + 1) * sizeof *c->ends);
+  c->ends[c->end_count++] = c->count;
 }
 
 static int open_tokenizer(struct reader *r) {
@@ -62,7 +58,7 @@ static int add_text(struct reader *r, const char *text, size_t bytes, const char
   if (code) return code;
   add_tokens(r, ids, count);
   if (special && r->end >= 0) add_tokens(r, &r->end, 1);
-  if (r->reading->separate) cut(r, true);
+  if (special) end_text(r);
   free(ids);
   return EXIT_OK;
 }
@@ -121,16 +117,19 @@ static int add_tensor(struct reader *r, const char *path) {
     code = complain_status(deltaic_tensors_read_integers(tensors, "tokens", 0, info.count, ids));
     if (!code) code = check_tokens(r, path, ids, info.count);
     if (!code) add_tokens(r, ids, info.count);
-    if (!code && r->reading->separate) cut(r, true);
+    if (!code) end_text(r);
     free(ids);
   }
   deltaic_tensors_close(tensors);
   return code;
 }
 
+// In capitals too.
 static bool ends_with(const char *text, const char *end) {
   const size_t length = strlen(text), tail = strlen(end);
-  return length >= tail && !strcmp(text + length - tail, end);
+  size_t i = 0;
+  while (length >= tail && i < tail && tolower((unsigned char)text[length - tail + i]) == end[i]) ++i;
+  return i == tail;
 }
 
 static int add_file(struct reader *r, const char *path) {
@@ -144,15 +143,12 @@ static int add_file(struct reader *r, const char *path) {
   return code;
 }
 
-int rows_read(struct tune_rows *rows, const struct tune_reading *reading, const char *const *files, size_t count) {
-  struct reader r = {.rows = rows, .reading = reading, .end = -1};
+int corpus_read(struct corpus *corpus, const struct corpus_reading *reading, const char *const *files, size_t count) {
+  struct reader r = {.corpus = corpus, .reading = reading, .end = -1};
   int code = EXIT_OK;
+  *corpus = (struct corpus){0};
   for (size_t i = 0; i < count && !code && !full(&r); ++i) code = add_file(&r, files[i]);
   deltaic_tokenizer_close(r.tokenizer);
-  if (code) return code;
-  cut(&r, false);
-  if (rows->piece_count > UINT32_MAX) return complain(EXIT_FAILED, "%s: too many texts", files[0]);
-  if (rows->piece_count) return EXIT_OK;
-  return complain(EXIT_FAILED, "%s: too short: it has %zu tokens, and a row has %u (--window)", files[0], rows->count,
-                  reading->window);
+  if (code) corpus_free(corpus);
+  return code;
 }
