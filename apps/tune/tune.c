@@ -25,8 +25,8 @@ static const struct usage usage = {
         "The rate rises over --warm-up steps and then falls to a tenth along a cosine. OUT appears only when "
         "everything is done. After Ctrl-C, --stop-at or a failure, the state of the training is in "
         "OUT.state (or --state). The same command with --resume continues. On the same device it gives the same bits "
-        "as an uninterrupted run if it keeps the same layers (--keep). Options that change the result must stay the "
-        "same, except --rate, --keep and --device: a smaller --rate may avoid a loss that is not finite.\n\n"
+        "as an uninterrupted run if it keeps the same layers (--keep). Options that change the result and texts must "
+        "stay the same, except --rate, --keep and --device: a smaller --rate may avoid a loss that is not finite.\n\n"
         "Tasks: group: at each element of a word, the product so far, as 'deltaic eval --task group' asks; recall: "
         "after --pairs of a key and a value, the values of keys that come again, as --task mqar asks.",
     .examples =

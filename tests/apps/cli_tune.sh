@@ -44,6 +44,7 @@ run 0 "$tiny" "$dir/parts/" "${steps[@]}" --stop-at 3 -t 1 && out_has '^steps  *
 [ -s "$dir/parts.state" ] && [ ! -e "$dir/parts" ] || complain "$last: no state, or a checkpoint"
 refused 1 'is there already: --resume' "$tiny" "$dir/parts" "${steps[@]}"
 refused 1 'is of another run' "$tiny" "$dir/parts" "${steps[@]}" --resume --seed 9
+refused 1 'is of another run: .* held out 0*; this one has ' "$tiny" "$dir/parts" "${steps[@]}" --resume --held-out "$text"
 refused 1 'with other options' "$tiny" "$dir/parts" "${steps[@]}" --resume --decay 0.5
 refused 1 'with other options' "$tiny" "$dir/parts" "${steps[@]}" --resume --whole norm
 refused 1 'of another model' "$models/tiny_delta_net" "$dir/parts" "${steps[@]}" --resume
