@@ -207,9 +207,14 @@ static deltaic_status take_loss(const struct deltaic_tune *tune, const struct le
               (unsigned long long)steps);
 }
 
-static deltaic_status discard(struct deltaic_tune *tune, deltaic_status status) {
-  tune->normed = false;
-  if (status) (void)learner_clear(trainer_learner(tune->trainer)); // the first error is reported
+deltaic_status tuning_clear(deltaic_tune *tune) {
+  tune->added = tune->normed = false;
+  return learner_clear(trainer_learner(tune->trainer));
+}
+
+// After a failure there is no gradient.
+static deltaic_status after(struct deltaic_tune *tune, deltaic_status status) {
+  if (status) (void)tuning_clear(tune); // the first error is reported
   return status;
 }
 
@@ -223,7 +228,9 @@ deltaic_status deltaic_tune_add(deltaic_tune *tune, const deltaic_tune_batch *ba
     return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_tune_add: a share of %g, which must be above 0", share);
   status = learner_add(trainer_learner(tune->trainer), &b, &tune->d, share, &l);
   if (!status) status = take_loss(tune, &l, loss);
-  return discard(tune, status);
+  tune->added = true;
+  tune->normed = false;
+  return after(tune, status);
 }
 
 deltaic_status deltaic_tune_gradient(const deltaic_tune *tune, const char *name, float *out, size_t count) {
@@ -244,22 +251,31 @@ static deltaic_status find_norm(struct deltaic_tune *tune, double *norm) {
   deltaic_status status = DELTAIC_OK;
   if (!tune->normed) status = trainer_norm(tune->trainer, &tune->norm);
   if (norm) *norm = tune->norm;
-  if (status) return discard(tune, status);
   tune->normed = true;
-  return DELTAIC_OK;
+  return after(tune, status);
+}
+
+static deltaic_status check_added(const char *function, const deltaic_tune *tune) {
+  if (tune->added) return DELTAIC_OK;
+  return fail(DELTAIC_INVALID_ARGUMENT, "%s: there is no gradient: deltaic_tune_add() comes first", function);
 }
 
 deltaic_status deltaic_tune_norm(deltaic_tune *tune, double *norm) {
   if (!tune) return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_tune_norm: tune is NULL");
-  return find_norm(tune, norm);
+  const deltaic_status status = check_added("deltaic_tune_norm", tune);
+  return status ? status : find_norm(tune, norm);
 }
 
 deltaic_status deltaic_tune_step(deltaic_tune *tune, double rate, double *norm) {
   if (!tune) return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_tune_step: tune is NULL");
   if (!(rate >= 0 && rate <= 1))
     return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_tune_step: a learning rate of %g, which must be 0 to 1", rate);
-  const deltaic_status status = find_norm(tune, norm);
-  return status ? status : discard(tune, trainer_update(tune->trainer, rate, tune->norm));
+  deltaic_status status = check_added("deltaic_tune_step", tune);
+  if (!status) status = find_norm(tune, norm);
+  if (status) return status;
+  status = trainer_update(tune->trainer, rate, tune->norm);
+  tune->added = tune->normed = false;
+  return after(tune, status);
 }
 
 deltaic_status deltaic_tune_measure(deltaic_tune *tune, const deltaic_tune_batch *batch, deltaic_tune_loss *loss) {

@@ -19,12 +19,15 @@ struct deltaic_tune {
   uint64_t fingerprint;  // of the checkpoint
   char **files;          // names of the files with the checkpoint's weights
   size_t file_count;
-  bool normed; // norm is that of the gradient so far
+  bool added;  // there is a gradient
+  bool normed; // norm is the gradient's
   double norm;
   float *kept; // by deltaic_tune_keep_state(): all arrays of all that is trained; or NULL
   uint64_t kept_steps;
 };
 
+// Forgets the gradient.
+deltaic_status tuning_clear(deltaic_tune *tune);
 // deltaic_tune_create() on another backend than that of the options' device, or on NULL: the CPU.
 deltaic_status tuning_create(const char *path, const deltaic_tune_options *options, struct backend *on,
                              deltaic_tune **out);

@@ -168,12 +168,11 @@ static deltaic_status too_large(const struct shape *s, const struct backend *b, 
 deltaic_status deltaic_tune_plan(const char *path, const deltaic_tune_options *options, uint32_t rows, uint32_t length,
                                  deltaic_tune_memory *memory) {
   deltaic_tune_options o;
-  if (!path || !memory || !rows || !length)
-    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_tune_plan: %s is NULL",
-                !path     ? "path"
-                : !memory ? "memory"
-                : !rows   ? "rows"
-                          : "length");
+  if (!path || !memory)
+    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_tune_plan: %s is NULL", !path ? "path" : "memory");
+  if (!rows || !length)
+    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_tune_plan: a batch of %u rows of %u tokens: both must be above 0",
+                rows, length);
   *memory = (deltaic_tune_memory){0};
   deltaic_status status = options_read(&o, sizeof o, options, "deltaic_tune_options");
   o.size = sizeof o;

@@ -118,11 +118,10 @@ deltaic_status deltaic_tune_return(deltaic_tune *tune) {
   if (!tune) return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_tune_return: tune is NULL");
   if (!tune->kept) return fail(DELTAIC_NOT_FOUND, "deltaic_tune_return: no state was kept");
   const float *from = tune->kept;
-  deltaic_status status = learner_clear(trainer_learner(tune->trainer));
+  deltaic_status status = tuning_clear(tune);
   for (size_t i = 0; i < trainer_count(tune->trainer) && !status; i++)
     for (int k = 0; k < ARRAYS && !status; k++, from += trainer_at(tune->trainer, i)->n)
       status = trainer_write(tune->trainer, i, (enum trained_array)k, from);
-  tune->normed = false;
   if (status) return status;
   trainer_set_steps(tune->trainer, tune->kept_steps);
   return trainer_refresh(tune->trainer);
@@ -192,6 +191,7 @@ static deltaic_status read_state(deltaic_tune *tune, struct checkpoint *c, const
   if (!status) status = check_arrays(tune, c, path);
   const char *text = checkpoint_metadata(c, "note");
   if (!status && note && !(*note = strdup(text ? text : ""))) status = fail_memory("the note", 0);
+  if (!status) status = tuning_clear(tune);
   if (status) return status;
   for (size_t i = 0; i < trainer_count(tune->trainer) && !status; i++)
     for (int k = 0; k < ARRAYS && !status; k++) status = read_array(tune->trainer, i, c, (enum trained_array)k);

@@ -166,6 +166,9 @@ static void going_on_gives_the_same_bits(void **state) {
   assert_ok(deltaic_tune_save(tune, place("whole"), false));
   deltaic_tune_free(tune);
   tune = create(&parted); // another seed: the adapters come from the file
+  steps(tune, 0, 1);
+  const deltaic_tune_batch batch = batch_at(0);
+  assert_ok(deltaic_tune_add(tune, &batch, 1, NULL)); // a gradient that is gone
   assert_ok(deltaic_tune_load_state(tune, place("state"), &note));
   assert_string_equal(note, "a note");
   free(note);
@@ -459,6 +462,9 @@ static void bad_calls_change_nothing(void **state) {
                    DELTAIC_INVALID_ARGUMENT);
   assert_int_equal(deltaic_tune_add(tune, &batch, NAN, NULL), DELTAIC_INVALID_ARGUMENT);
   assert_int_equal(deltaic_tune_step(tune, NAN, NULL), DELTAIC_INVALID_ARGUMENT);
+  assert_int_equal(deltaic_tune_step(tune, 1e-3, NULL), DELTAIC_INVALID_ARGUMENT);
+  assert_non_null(strstr(deltaic_last_error(), "deltaic_tune_step: there is no gradient"));
+  assert_int_equal(deltaic_tune_norm(tune, NULL), DELTAIC_INVALID_ARGUMENT);
   assert_ok(deltaic_tune_measure(tune, &batch, &after));
   assert_true(before.ce == after.ce);
   deltaic_tune_free(tune);

@@ -258,8 +258,19 @@ static void imagined_backends_have_every_function(void **state) {
   real->functions->close(real);
 }
 
+static void plans_of_nothing_are_refused(void **state) {
+  deltaic_tune_memory m;
+  assert_int_equal(deltaic_tune_plan("no/such", NULL, 0, 8, &m), DELTAIC_INVALID_ARGUMENT);
+  assert_non_null(strstr(deltaic_last_error(), "a batch of 0 rows of 8 tokens: both must be above 0"));
+  assert_int_equal(deltaic_tune_plan("no/such", NULL, 2, 0, &m), DELTAIC_INVALID_ARGUMENT);
+  assert_non_null(strstr(deltaic_last_error(), "a batch of 2 rows of 0 tokens"));
+  assert_int_equal(deltaic_tune_plan(NULL, NULL, 2, 8, &m), DELTAIC_INVALID_ARGUMENT);
+  assert_non_null(strstr(deltaic_last_error(), "path is NULL"));
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {device_test(a_step_takes_the_planned_memory),
+                                     cmocka_unit_test(plans_of_nothing_are_refused),
                                      cmocka_unit_test(defaults_can_be_planned),
                                      cmocka_unit_test(sixteen_gigabytes_are_enough_for_lora),
                                      cmocka_unit_test(layers_are_kept_in_what_is_left),
