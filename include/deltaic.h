@@ -653,8 +653,8 @@ DELTAIC_API deltaic_status deltaic_tensors_at(const deltaic_tensors *tensors, ui
 DELTAIC_API bool deltaic_tensors_find(const deltaic_tensors *tensors, const char *name, deltaic_tensor_info *info);
 /* A string of the file's __metadata__, or NULL. Valid until the file is closed. */
 DELTAIC_API const char *deltaic_tensors_metadata(const deltaic_tensors *tensors, const char *key);
-/* Read elements first ... first + count - 1 of a tensor of floats (F64 is rounded) or of integers, which must fit into
- * 32 bits. */
+/* Read elements first ... first + count - 1 of a tensor of floats (F64 is rounded) or of integers (8 to 64 bits, with
+ * a sign or without), which must fit into 32 bits. */
 DELTAIC_API deltaic_status deltaic_tensors_read(const deltaic_tensors *tensors, const char *name, uint64_t first,
                                                 uint64_t count, float *out);
 DELTAIC_API deltaic_status deltaic_tensors_read_integers(const deltaic_tensors *tensors, const char *name,

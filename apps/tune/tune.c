@@ -210,8 +210,31 @@ static int write_result(struct tune_work *w) {
   return EXIT_OK;
 }
 
+// The report and the plot, after Ctrl-C too.
+static int show(const struct tune_work *w, int code) {
+  const struct tune_request *r = w->r;
+  int shown = EXIT_OK;
+  if (!w->tune) return code;
+  if (r->as_json)
+    shown = tune_json(w);
+  else
+    tune_print(w);
+  if (!shown && r->plot && w->done) shown = tune_plot(w, r->plot);
+  return shown ? shown : code;
+}
+
+// The teacher would be replaced.
+static int check_teacher(const struct tune_request *r, const char *out) {
+  struct path_facts a, b;
+  if (!r->teacher || !out || platform_facts(r->teacher, true, &a) || platform_facts(out, true, &b)) return EXIT_OK;
+  if (a.volume != b.volume || a.index != b.index) return EXIT_OK;
+  return complain(EXIT_FAILED, "%s: is the teacher, and would be replaced", out);
+}
+
 static int train(struct tune_work *w, struct tune_request *r) {
-  int code = r->config ? tune_start(w) : EXIT_OK;
+  int code = check_teacher(r, r->out);
+  if (!code) code = check_teacher(r, r->adapter_out);
+  if (!code && r->config) code = tune_start(w);
   if (r->out && !code) code = complain_status(deltaic_tune_check(w->model, r->out, r->force));
   if (r->adapter_out && !code) code = complain_status(deltaic_tune_check_adapter(w->model, r->adapter_out, r->force));
   if (!code) code = place_state(w);
@@ -221,11 +244,7 @@ static int train(struct tune_work *w, struct tune_request *r) {
   if (!code) tune_print_plan(w);
   if (!code) code = tune_run(w);
   if (!code && !tune_stopped(w)) code = write_result(w);
-  if (!code && r->as_json)
-    code = tune_json(w);
-  else if (!code)
-    tune_print(w);
-  return code || !r->plot ? code : tune_plot(w, r->plot);
+  return code && code != EXIT_INTERRUPTED ? code : show(w, code);
 }
 
 static int tune(struct tune_request *r) {

@@ -114,13 +114,19 @@ static int measure_held(struct tune_work *w) {
   return w->held.piece_count && due && !known ? measure(w) : EXIT_OK;
 }
 
-static void report(const struct tune_work *w, double rate) {
+static double step_tokens(const struct tune_work *w) {
+  return (double)w->r->accumulate * w->r->batch * (w->rows.length - 1);
+}
+
+static void report(const struct tune_work *w, double rate, uint64_t stop) {
   if (w->r->quiet || !w->r->every || w->done % w->r->every) return;
   progress_clear();
   fprintf(stderr, "step %llu of %llu   loss %.4f   rate %.3g", (unsigned long long)w->done,
           (unsigned long long)w->steps, w->losses[w->done - 1], rate);
   if (w->measured_count) fprintf(stderr, "   held out %.4f", w->measured[w->measured_count - 1].nll);
-  fprintf(stderr, "\n");
+  const double seconds = w->seconds / (double)(w->done - w->seconds_from); // of a step
+  fprintf(stderr, "   %s tokens/s   %s left\n", text_rate(step_tokens(w) / seconds).text,
+          text_seconds((double)(stop - w->done) * seconds).text);
 }
 
 // ---------------------------------------------------------------- steps
@@ -218,8 +224,7 @@ static int check_last(struct tune_work *w, struct buffer *b) {
 
 static int run_steps(struct tune_work *w, struct buffer *b) {
   const struct tune_request *r = w->r;
-  const uint64_t stop = r->stop_at && r->stop_at < w->steps ? r->stop_at : w->steps,
-                 tokens = (uint64_t)r->accumulate * r->batch * (w->rows.length - 1);
+  const uint64_t stop = r->stop_at && r->stop_at < w->steps ? r->stop_at : w->steps, tokens = (uint64_t)step_tokens(w);
   deltaic_tune_schedule schedule = DELTAIC_INIT(deltaic_tune_schedule);
   schedule.rate = (double)r->rate;
   schedule.least = strcmp(r->schedule, "constant") ? 0.1 : 1;
@@ -236,7 +241,7 @@ static int run_steps(struct tune_work *w, struct buffer *b) {
     if (status) return tune_keep(w, status);
     if (w->done == before) break; // Ctrl-C
     code = measure_held(w);
-    report(w, rate);
+    report(w, rate, stop);
     progress_show(&progress, (w->done - from) * tokens, (stop - from) * tokens);
   }
   progress_clear();

@@ -23,6 +23,7 @@ struct adapter {
   struct checkpoint *file;
   struct change *changes; // as many as the file has tensors
   size_t count;
+  int64_t rank; // of all A and B; 0: not given
   double alpha;
   bool root; // s is alpha / sqrt(rank)
 };
@@ -93,18 +94,21 @@ static deltaic_status read_config(struct adapter *a, const char *path) {
   }
   struct json_reader r = {.file = path};
   const char *type = json_text(&r, root, "peft_type", "LORA");
+  a->rank = json_int(&r, root, "r", 0, 0, 1 << 20);
   a->alpha = json_number(&r, root, "lora_alpha", 8, 0, 1e6);
   a->root = json_bool(&r, root, "use_rslora", false);
   const bool other = strcmp(type, "LORA") || json_bool(&r, root, "use_dora", false) ||
                      json_bool(&r, root, "fan_in_fan_out", false) || changes_model(root) ||
                      json_object_size(json_object_get(root, "rank_pattern")) ||
-                     json_object_size(json_object_get(root, "alpha_pattern"));
+                     json_object_size(json_object_get(root, "alpha_pattern")) ||
+                     json_present(root, "alora_invocation_tokens") || json_present(root, "layer_replication");
   status = r.status;
   if (!status && other)
-    status = fail(DELTAIC_UNSUPPORTED,
-                  "%s: only plain LoRA is supported: no other peft_type, use_dora, fan_in_fan_out, rank_pattern, "
-                  "alpha_pattern, or init_lora_weights that change the model",
-                  path);
+    status =
+        fail(DELTAIC_UNSUPPORTED,
+             "%s: only plain LoRA is supported: no other peft_type, use_dora, fan_in_fan_out, rank_pattern, "
+             "alpha_pattern, alora_invocation_tokens, layer_replication, or init_lora_weights that change the model",
+             path);
   json_decref(root);
   file_unmap(&view);
   return status;
@@ -134,6 +138,9 @@ static deltaic_status take(struct adapter *a, struct checkpoint *base, const str
   if (!fits || (c.whole ? c.whole : c.A)->dtype > FILE_BF16 || (c.B && c.B->dtype > FILE_BF16))
     return fail(DELTAIC_INVALID_ARGUMENT, "%s: tensor %.200s does not fit tensor %.200s of %s", a->folder, from->name,
                 name, checkpoint_path(base));
+  if (c.A && a->rank && c.A->shape[0] != (uint64_t)a->rank)
+    return fail(DELTAIC_INVALID_ARGUMENT, "%s: tensor %.200s has rank %llu, and r of adapter_config.json is %lld",
+                a->folder, from->name, (unsigned long long)c.A->shape[0], (long long)a->rank);
   if (c.A) c.s = (float)(a->alpha / (a->root ? sqrt((double)c.A->shape[0]) : (double)c.A->shape[0]));
   a->changes[a->count] = c;
   t->changed_by = &a->changes[a->count++];

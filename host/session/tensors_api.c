@@ -83,23 +83,39 @@ deltaic_status deltaic_tensors_read(const deltaic_tensors *t, const char *name, 
   return DELTAIC_OK;
 }
 
+static const struct integers {
+  const char *dtype;
+  uint32_t bytes;
+  bool sign;
+} kinds[] = {{"I64", 8, true},  {"I32", 4, true},  {"I16", 2, true},  {"I8", 1, true},
+             {"U64", 8, false}, {"U32", 4, false}, {"U16", 2, false}, {"U8", 1, false}};
+
+static const struct integers *find_integers(const char *dtype) {
+  for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+    if (!strcmp(kinds[i].dtype, dtype)) return &kinds[i];
+  return NULL;
+}
+
+// Returns whether it fits in 32 bits.
+static bool integer_at(const struct integers *kind, const char *data, int32_t *out) {
+  const uint32_t unused = 64 - 8 * kind->bytes;
+  uint64_t bits = 0;
+  memcpy(&bits, data, kind->bytes); // little-endian, as safetensors.c asserts
+  const int64_t value = kind->sign ? (int64_t)(bits << unused) >> unused : (int64_t)bits;
+  *out = (int32_t)value;
+  return (kind->sign || value >= 0) && value == *out;
+}
+
 deltaic_status deltaic_tensors_read_integers(const deltaic_tensors *t, const char *name, uint64_t first, uint64_t count,
                                              int32_t *out) {
   const struct file_tensor *x;
   deltaic_status status = find_span(t, name, first, count, out, &x);
   if (status) return status;
-  if (x->dtype == FILE_I32) {
-    memcpy(out, (const char *)x->data + first * 4, count * 4);
-    return DELTAIC_OK;
-  }
-  if (x->dtype != FILE_I64) return fail_dtype(t, x, "integers");
-  for (uint64_t i = 0; i < count; i++) {
-    int64_t value;
-    memcpy(&value, (const char *)x->data + (first + i) * 8, 8);
-    if (value < INT32_MIN || value > INT32_MAX)
-      return fail(DELTAIC_BAD_FILE, "%s: tensor %.200s: element %llu is %lld, which does not fit in 32 bits",
-                  checkpoint_path(t->file), name, (unsigned long long)(first + i), (long long)value);
-    out[i] = (int32_t)value;
-  }
+  const struct integers *kind = find_integers(x->dtype_name);
+  if (!kind) return fail_dtype(t, x, "integers");
+  for (uint64_t i = 0; i < count; i++)
+    if (!integer_at(kind, (const char *)x->data + (first + i) * kind->bytes, &out[i]))
+      return fail(DELTAIC_BAD_FILE, "%s: tensor %.200s: element %llu does not fit in 32 bits", checkpoint_path(t->file),
+                  name, (unsigned long long)(first + i));
   return DELTAIC_OK;
 }

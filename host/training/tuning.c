@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define ADAPT "q_proj,k_proj,v_proj" // by default
+
 // ---------------------------------------------------------------- what is trained
 
 static deltaic_status parts_read(struct name_parts *p, const char *list) {
@@ -41,6 +43,39 @@ static enum training kind(void *user, const struct file_tensor *t) {
   return t->rank == 2 && parts_match(&tune->adapt, t->name) ? TRAIN_LORA : TRAIN_NOT;
 }
 
+// The last parts of the names of all matrices of layers, each once: "q_proj, k_proj". Those that find no room are left
+// out.
+static void list_matrices(const struct deltaic_tune *tune, char *text, size_t capacity) {
+  struct checkpoint *c = learner_checkpoint(trainer_learner(tune->trainer));
+  *text = 0;
+  for (uint64_t k = 0; k < checkpoint_count(c); k++) {
+    const struct file_tensor *t = checkpoint_at(c, k);
+    const int stem = (int)strlen(t->name) - (int)strlen(".weight");
+    int from = stem;
+    char part[80];
+    if (!is_trainable(t) || t->rank != 2 || stem <= 0 || strcmp(t->name + stem, ".weight")) continue;
+    while (from > 0 && t->name[from - 1] != '.') from--;
+    snprintf(part, sizeof part, "%s%.*s", *text ? ", " : "", stem - from, t->name + from);
+    const size_t used = strlen(text);
+    if (strstr(text, *text ? part + 2 : part) || used + strlen(part) >= capacity) continue;
+    strcpy(text + used, part);
+  }
+}
+
+static deltaic_status no_matrix(const struct deltaic_tune *tune, const char *part) {
+  char names[400];
+  list_matrices(tune, names, sizeof names);
+  return fail(DELTAIC_INVALID_ARGUMENT, "%s: has no matrix with \"%s\" in its name; its matrices are %s", tune->path,
+              part, names);
+}
+
+// Adapters are wanted, and some matrix must have one.
+static deltaic_status check_adapted(const struct deltaic_tune *tune) {
+  bool any = !tune->adapt.count;
+  for (size_t i = 0; i < trainer_count(tune->trainer) && !any; i++) any = trainer_at(tune->trainer, i)->lora;
+  return any ? DELTAIC_OK : no_matrix(tune, ADAPT);
+}
+
 // Every part that the caller has named must be in some name. matrices: of a matrix.
 static deltaic_status check_parts(const struct deltaic_tune *tune, const struct name_parts *p, bool matrices) {
   struct checkpoint *c = learner_checkpoint(trainer_learner(tune->trainer));
@@ -51,9 +86,8 @@ static deltaic_status check_parts(const struct deltaic_tune *tune, const struct 
       const struct file_tensor *t = checkpoint_at(c, k);
       found = is_trainable(t) && (!matrices || t->rank == 2) && strstr(t->name, part);
     }
-    if (!found)
-      return fail(DELTAIC_INVALID_ARGUMENT, "%s: has no %s with \"%s\" in its name", tune->path,
-                  matrices ? "matrix" : "tensor", part);
+    if (!found && matrices) return no_matrix(tune, part);
+    if (!found) return fail(DELTAIC_INVALID_ARGUMENT, "%s: has no tensor with \"%s\" in its name", tune->path, part);
   }
   return DELTAIC_OK;
 }
@@ -92,7 +126,7 @@ static deltaic_status read_options(struct deltaic_tune *tune, const deltaic_tune
                 o->weight, o->temperature);
   if ((unsigned)o->precision > DELTAIC_PRECISION_FLOAT32)
     return fail(DELTAIC_INVALID_ARGUMENT, "a precision of %u", (unsigned)o->precision);
-  status = parts_read(&tune->adapt, o->adapt ? o->adapt : "q_proj,k_proj,v_proj");
+  status = parts_read(&tune->adapt, o->adapt ? o->adapt : ADAPT);
   return status ? status : parts_read(&tune->whole, o->whole ? o->whole : "conv1d,norm,bias");
 }
 
@@ -123,6 +157,7 @@ static deltaic_status open_trainer(struct deltaic_tune *tune, struct backend *on
                                           o->decay, o->clip,  o->seed,  fast};
   deltaic_status status = trainer_open(tune->path, on, o->threads, kind, tune, &options, &tune->trainer);
   if (!status && o->adapt && !o->everything) status = check_parts(tune, &tune->adapt, true);
+  if (!status && !o->adapt && !o->everything) status = check_adapted(tune);
   if (!status && o->whole && !o->everything) status = check_parts(tune, &tune->whole, false);
   if (!status) status = list_files(tune);
   if (status) return status;

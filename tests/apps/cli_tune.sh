@@ -28,7 +28,7 @@ out_has '^steps  *6, 1,128 tokens$'
 out_has '^held out .* before, .* after (perplexity'
 out_has '^memory  *.* planned, .* used$'
 err_has '^memory of a step: .*: weights .*, moments .*, adapters .*, streams '
-err_has '^step 3 of 6   loss .* held out'
+err_has '^step 3 of 6   loss .* held out .* tokens/s   .* left$'
 [ "$(head -c 4 "$dir/loss.png" | tail -c 3)" = PNG ] || complain "$last: no picture"
 cmp -s "$tiny/config.json" "$dir/six/config.json" || complain "$last: another config"
 [ -s "$dir/six/tokenizer.json" ] && [ ! -e "$dir/six/reference.safetensors" ] || complain "$last: other files"
@@ -56,6 +56,9 @@ same six parts
 refused 1 'is there already (force' "$tiny" "$dir/parts" "${steps[@]}"
 run 0 "$tiny" "$dir/parts" "${steps[@]}" --force --save-every 2
 same six parts
+
+run 0 "$tiny" "$dir/seen" "${steps[@]}" --stop-at 3 --held-out "$dir/text"
+run 0 "$tiny" "$dir/seen" "${steps[@]}" --resume --held-out "$dir/text" && out_has '^held out .* before, .* after' && same six seen
 
 # ---- another rate from the third step on
 run 0 "$tiny" "$dir/slower" "${steps[@]}" --stop-at 3 -q && mv "$dir/slower.state" "$dir/slow.state"
@@ -97,11 +100,12 @@ err_has 'the training goes on without the state after step 2$'
 # ---- Ctrl-C saves the state, from which the rest gives the same bits
 : >"$dir/err"
 set -m
-"$program" tune "$tiny" "$dir/stopped" "${steps[@]}" --steps 4000 --every 1 >"$dir/out" 2>"$dir/err" &
+"$program" tune "$tiny" "$dir/stopped" "${steps[@]}" --steps 4000 --every 1 --plot "$dir/stopped.png" >"$dir/out" 2>"$dir/err" &
 set +m
 for _ in $(seq 300); do grep -q '^step 2 ' "$dir/err" && break || sleep 0.05; done
 code=0 last="Ctrl-C" && kill -INT $! && { wait $! || code=$?; }
 [ $code = 130 ] && err_has 'stopped by Ctrl-C after step .* --resume goes on from'
+out_has '^steps  *[0-9]* of 4,*000, ' && out_has '^loss .* first' && [ -s "$dir/stopped.png" ] || complain "$last: no report, or no plot"
 [ -s "$dir/stopped.state" ] && [ ! -e "$dir/stopped" ] || complain "Ctrl-C: no state, or a checkpoint"
 
 # ---- adapters: the same weights as merged
@@ -119,7 +123,7 @@ done
 [ "$(sort -u "$dir/nll" | wc -l)" = 2 ] && [ "$(head -n 2 "$dir/nll" | sort -u | wc -l)" = 1 ] || complain "adapters: other losses"
 [ "$(sed -n '1,/^$/p' "$dir/greedy" | head -n 1)" ] || complain "adapters: no text"
 always=() && refused 1 'adapters need a model' generate -m "$models/gguf_blocks/model.gguf" -d cpu --adapter "$dir/adapter" -n 1 && always=(tune -d cpu)
-mkdir "$dir/twice" && cp "$dir/adapter/adapter_config.json" "$dir/twice"
+mkdir "$dir/twice" && sed 's/"r": 4/"r": 1/' "$dir/adapter/adapter_config.json" >"$dir/twice/adapter_config.json"
 q=base_model.model.model.layers.0.attn.q_proj
 zeros "$dir/twice/adapter_model.safetensors" "{\"$q.lora_A.weight\":{\"dtype\":\"F32\",\"shape\":[1,64],\"data_offsets\":[0,256]},\
 \"$q.lora_B.weight\":{\"dtype\":\"F32\",\"shape\":[64,1],\"data_offsets\":[256,512]},\
@@ -253,6 +257,11 @@ zeros "$dir/ids.safetensors" '{"tokens":{"dtype":"I32","shape":[12],"data_offset
 ids=(--text "$dir/ids.safetensors" --text "$dir/ids.safetensors" -w 8 -b 64)
 nothing_new 1 'it has 3 rows of 8 tokens' "$tiny" "$dir/new" "${ids[@]}"
 nothing_new 1 'it has 4 rows of 8 tokens' "$tiny" "$dir/new" "${ids[@]}" --separate # 8 and 4 tokens of each file
+run 0 "$tiny" "$dir/i32" --text "$dir/ids.safetensors" -w 6 --steps 1
+sed 's/"I32","shape":\[12\]/"U16","shape":[24]/' "$dir/ids.safetensors" >"$dir/u16.safetensors" # as many zeros and more
+run 0 "$tiny" "$dir/u16" --text "$dir/u16.safetensors" -w 6 --steps 1 && same i32 u16
+sed s/I32/F32/ "$dir/ids.safetensors" >"$dir/f32.safetensors"
+nothing_new 1 "tensor tokens is F32, not integers" "$tiny" "$dir/new" --text "$dir/f32.safetensors"
 printf '\3\1' | dd of="$dir/ids.safetensors" bs=1 seek=$(($(stat -c %s "$dir/ids.safetensors") - 48 + 4 * 7)) conv=notrunc status=none
 wrong='ids.safetensors: token 7 is 259, and the vocabulary of .* has the tokens 0 to 258'
 nothing_new 1 "$wrong" "$tiny" "$dir/new" --text "$dir/ids.safetensors" -w 4
@@ -265,6 +274,7 @@ nothing_new 1 'missing: no such file or folder' "$tiny" "$dir/new" --text "$dir/
 nothing_new 1 'has no matrix with "other" in its name' "$tiny" "$dir/new" --text "$text" -w 48 --targets other
 nothing_new 1 'is a GGUF file' "$models/gguf_blocks/model.gguf" "$dir/new" --text "$text" -w 48
 nothing_new 1 'is the checkpoint that is read' "$tiny" "$tiny" --text "$text" --force
+nothing_new 1 'merged: is the teacher, and would be replaced' "$tiny" "$dir/merged" --text "$text" --teacher "$dir/merged/" --force
 nothing_new 1 'nothing to resume' "$tiny" "$dir/new" --text "$text" --resume
 nothing_new 1 'missing: no such file or folder' "$tiny" "$dir/missing/new" --text "$text" -w 48
 

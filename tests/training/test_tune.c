@@ -393,6 +393,12 @@ static void adapters_that_do_not_fit_are_refused(void **state) {
   refuse_adapter(TESTS_DIR "/vectors/models/gguf_blocks/model.gguf", place("fits"), "adapters need a model's folder");
   write_file(place("fits/adapter_config.json"), "{\"peft_type\": \"LORA\", \"use_dora\": true}");
   refuse_adapter(MODEL, place("fits"), "only plain LoRA");
+  write_file(place("fits/adapter_config.json"), "{\"peft_type\": \"LORA\", \"alora_invocation_tokens\": [3]}");
+  refuse_adapter(MODEL, place("fits"), "alora_invocation_tokens");
+  write_file(place("fits/adapter_config.json"), "{\"peft_type\": \"LORA\", \"layer_replication\": [[0, 2]]}");
+  refuse_adapter(MODEL, place("fits"), "layer_replication");
+  write_file(place("fits/adapter_config.json"), "{\"peft_type\": \"LORA\", \"r\": 3}");
+  refuse_adapter(MODEL, place("fits"), "lora_A.weight has rank 2, and r of adapter_config.json is 3");
 }
 
 // B's name begins with more characters than messages show.
@@ -432,7 +438,10 @@ static void refuse(const char *path, deltaic_tune_options o, const char *message
 
 static void what_cannot_be_trained_is_refused(void **state) {
   refuse(MODEL, (deltaic_tune_options){.adapt = "q_proj,nothing"}, "has no matrix with \"nothing\" in its name");
-  refuse(MODEL, (deltaic_tune_options){.adapt = "conv1d"}, "has no matrix with \"conv1d\" in its name");
+  refuse(MODEL, (deltaic_tune_options){.adapt = "conv1d"},
+         "has no matrix with \"conv1d\" in its name; its matrices are embeddings, a_proj, b_proj, ");
+  refuse(TESTS_DIR "/vectors/models/tiny_mamba2", (deltaic_tune_options){.rank = 4},
+         "has no matrix with \"q_proj,k_proj,v_proj\" in its name; its matrices are embeddings, in_proj, out_proj");
   refuse(MODEL, (deltaic_tune_options){.whole = "nothing"}, "has no tensor with \"nothing\" in its name");
   refuse(MODEL, (deltaic_tune_options){.adapt = "q_proj,,k_proj"}, "has an empty one");
   refuse(MODEL, (deltaic_tune_options){.adapt = "", .whole = ""}, "has no tensors of the kinds that are trained");
