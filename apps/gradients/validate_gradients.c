@@ -1,11 +1,13 @@
 // validate_gradients: compares a model's gradients with those of a reference file, for `deltaic validate`. The file has
 // tokens (rows, T + 1), each row read from a fresh state, and for tensors of the checkpoint grad.NAME, the gradient of
-// the mean cross entropy. It is in the plugin of the commands that need libdeltaic_prune.
+// the mean cross entropy, or of that and distillation from --teacher. It is in the plugin of the commands that need
+// libdeltaic_prune.
 #include "command.h"
 #include "common.h"
 #include "deltaic_tune.h"
 #include "engine.h"
 #include "options.h"
+#include "precision.h"
 #include "print.h"
 
 #include <math.h>
@@ -33,8 +35,9 @@ struct row {
 };
 
 struct gradients {
-  const char *checkpoint, *file;
-  double limit; // 0: by the precision
+  const char *checkpoint, *file, *teacher;
+  double weight, temperature;
+  double limit; // 0: by the precisions
   double each;  // times limit
   bool fast;
   struct engine engine;
@@ -61,7 +64,7 @@ static int add_gradient(struct gradients *g) {
   batch.rows = (uint32_t)info.shape[0];
   batch.length = (uint32_t)info.shape[1] - 1;
   if (!code) code = complain_status(deltaic_tune_add(g->tune, &batch, 1, &loss));
-  g->loss = code ? NAN : loss.ce;
+  g->loss = code ? NAN : loss.ce + (g->teacher ? g->weight * loss.kd : 0);
   free(tokens);
   return code;
 }
@@ -92,6 +95,34 @@ static int by_error(const void *a, const void *b) {
   return p > q ? -1 : p < q ? 1 : strcmp(x->name, y->name);
 }
 
+// The larger one of ours and of the reference's precision.
+static int find_limit(struct gradients *g) {
+  const char *texts[] = {deltaic_tensors_metadata(g->tensors, "precision"),
+                         deltaic_tensors_metadata(g->tensors, "computed")};
+  enum precision precision = precision_of(texts[0]);
+  deltaic_model_info info;
+  if (precision == PRECISION_UNKNOWN) precision = precision_of(texts[1]);
+  const int code = complain_status(deltaic_model_inspect(NULL, g->checkpoint, NULL, &info, NULL));
+  if (code) return code;
+  const double theirs = precision_limit(precision, info.layers);
+  g->limit = fmax(limits[g->fast].whole, theirs);
+  if (g->limit > limits[0].whole) g->each = limits[1].each;
+  return EXIT_OK;
+}
+
+// Nothing in the file goes without being compared.
+static int check_tensors(const struct gradients *g) {
+  for (uint64_t i = 0; i < deltaic_tensors_count(g->tensors); ++i) {
+    deltaic_tensor_info info;
+    const int code = complain_status(deltaic_tensors_at(g->tensors, i, &info));
+    if (code) return code;
+    if (strncmp(info.name, "grad.", 5) && strcmp(info.name, "tokens"))
+      return complain(EXIT_FAILED, "%s: holds gradients, and tensor %s, which belongs into a file without gradients",
+                      g->file, info.name);
+  }
+  return EXIT_OK;
+}
+
 static int open_all(struct gradients *g, const struct engine_options *options) {
   deltaic_tune_options o = DELTAIC_INIT(deltaic_tune_options);
   deltaic_tune_info info;
@@ -100,6 +131,9 @@ static int open_all(struct gradients *g, const struct engine_options *options) {
   if (!code) code = engine_open_device(options, &g->engine);
   if (code) return code;
   o.everything = true;
+  o.teacher = g->teacher;
+  o.weight = g->weight;
+  o.temperature = g->temperature;
   o.threads = options->threads;
   o.device = g->engine.device;
   o.precision = engine_precision(options);
@@ -108,12 +142,12 @@ static int open_all(struct gradients *g, const struct engine_options *options) {
   deltaic_tune_get_info(g->tune, &info);
   g->fast = info.fast;
   g->each = limits[info.fast].each;
-  if (!(g->limit > 0)) g->limit = limits[info.fast].whole;
-  return EXIT_OK;
+  return g->limit > 0 ? EXIT_OK : find_limit(g);
 }
 
 static int compare_all(struct gradients *g, const struct engine_options *options) {
   int code = complain_status(deltaic_tensors_open(g->file, &g->tensors));
+  if (!code) code = check_tensors(g);
   if (!code) code = open_all(g, options);
   if (!code) code = add_gradient(g);
   if (code) return code;
@@ -177,12 +211,16 @@ static int report(const struct gradients *g, bool whole, bool as_json) {
 int command_validate_gradients(int argc, char **argv) {
   struct engine_options engine = {.device = "cpu", .rule = "auto", .precision = "float32"};
   bool whole = false, as_json = false;
-  float limit = 0;
+  const char *teacher = NULL;
+  float limit = 0, weight = 1, temperature = 2;
   struct arguments arguments;
   int code;
   const struct option options[] = {
       FLAG('l', "layers", &whole, "a row for each tensor"),
-      NUMBER(0, "limit", "X", &limit, 0, "of all gradients together; 0: by --precision"),
+      NUMBER(0, "limit", "X", &limit, 0, "of all gradients together; 0: by both precisions"),
+      TEXT(0, "teacher", "DIR", &teacher, "teacher of the reference's loss"),
+      NUMBER(0, "weight", "X", &weight, 1e6, "of its part of the loss"),
+      NUMBER(0, "temperature", "X", &temperature, 1e6, "of both models' predictions in it"),
       TEXT('m', "model", "DIR", &engine.model, "the checkpoint"),
       TEXT('d', "device", "WHICH", &engine.device, "cpu, best, or one from 'deltaic devices'"),
       COUNT('t', "threads", "N", &engine.threads, 0, 1024, "threads of the CPU; 0: all cores"),
@@ -196,6 +234,9 @@ int command_validate_gradients(int argc, char **argv) {
   if (!options_parse(&usage, options, argc, argv, &arguments, &code)) return code;
   struct gradients g = {.checkpoint = engine.model ? engine.model : arguments.items[0],
                         .file = arguments.items[arguments.count - 1],
+                        .teacher = teacher,
+                        .weight = (double)weight,
+                        .temperature = (double)temperature,
                         .limit = (double)limit};
   code = compare_all(&g, &engine);
   if (!code) code = report(&g, whole, as_json);

@@ -23,7 +23,8 @@ static const struct usage usage = {
         "those "
         "of --device, which is the CPU without it: "
         "all together within 1e-5 of their norm, each within ten times that; 2e-3 and 1e-2 with --precision fast on "
-        "matrix units. docs/validate.md describes the file; "
+        "matrix units; or within the reference's limit, each five times that, where it is larger. With --teacher they "
+        "are those of distillation too. docs/validate.md describes the file; "
         "tests/vectors/dump_fla.py makes one from any "
         "fla "
         "checkpoint.\n\n"
@@ -41,7 +42,8 @@ struct request {
   struct engine_options engine;
   const char *plot;
   struct count_list pieces;
-  float limit;
+  const char *teacher; // of gradients, as weight and temperature
+  float limit, weight, temperature;
   bool layers, as_json;
 };
 
@@ -76,8 +78,8 @@ static bool has_gradients(const char *file) {
 
 // A file of gradients: other options than these would have no effect.
 static int compare_gradients(const struct arguments *arguments, int argc, char **argv) {
-  static const char *const taken[] = {"layers", "limit",  "threads",   "model",     "quiet",
-                                      "json",   "device", "precision", "cache-dir", "validate"};
+  static const char *const taken[] = {"layers",    "limit",     "threads",  "model",   "quiet",  "json",       "device",
+                                      "precision", "cache-dir", "validate", "teacher", "weight", "temperature"};
   for (size_t i = 0; i < arguments->given_count; ++i) {
     bool known = false;
     for (size_t k = 0; k < sizeof taken / sizeof *taken; ++k) known |= !strcmp(arguments->given[i], taken[k]);
@@ -98,13 +100,18 @@ static int report(const struct validation *v, const struct request *r) {
 }
 
 int command_validate(int argc, char **argv) {
-  struct request r = {.engine = ENGINE_EXACT, .pieces = {.values = {0}, .count = 1}};
+  struct request r = {.engine = ENGINE_EXACT, .pieces = {.values = {0}, .count = 1}, .weight = 1, .temperature = 2};
+  static const char *const of_gradients[] = {"teacher", "weight", "temperature", NULL};
   struct arguments arguments;
   int code;
   const struct option options[] = {
       HEADING("comparison"),
       LIST('p', "pieces", "N,N,...", &r.pieces, 0, 0, "tokens evaluated at once; one run for each N; 0: all"),
       NUMBER(0, "limit", "X", &r.limit, 0, "largest relative RMS that passes; 0: by the reference's precision"),
+      HEADING("gradients"),
+      TEXT(0, "teacher", "DIR", &r.teacher, "the model whose predictions the reference's loss has too"),
+      NUMBER(0, "weight", "X", &r.weight, 1e6, "weight of the teacher's part of the loss"),
+      NUMBER(0, "temperature", "X", &r.temperature, 1e6, "of both models' predictions in it"),
       HEADING("output"),
       FLAG('l', "layers", &r.layers, "a row for each layer"),
       OUTPUT(0, "plot", "FILE.png", &r.plot, "draw the error over layers and positions"),
@@ -119,6 +126,10 @@ int command_validate(int argc, char **argv) {
     return complain(EXIT_USAGE, "a checkpoint and a reference are needed: deltaic %s %s", usage.name, usage.arguments);
   if (!r.engine.model) r.engine.model = arguments.items[0];
   if (has_gradients(arguments.items[arguments.count - 1])) return compare_gradients(&arguments, argc, argv);
+  const char *given = option_given_of(&arguments, of_gradients);
+  if (given)
+    return complain(EXIT_USAGE, "%s: holds no gradients: it takes no --%s", arguments.items[arguments.count - 1],
+                    given);
   struct validation v = {.path = r.engine.model, .file = arguments.items[arguments.count - 1], .limit = r.limit};
   code = compare(&v, &r);
   if (!code) code = report(&v, &r);

@@ -2,16 +2,7 @@
 #ifndef VALIDATE_H
 #define VALIDATE_H
 #include "engine.h"
-
-// The precision of the reference's computation, highest first.
-enum precision { PRECISION_F64, PRECISION_F32, PRECISION_TF32, PRECISION_F16, PRECISION_BF16, PRECISION_UNKNOWN };
-struct precision_row {
-  const char *name;   // "bfloat16"
-  double relative;    // limit of the relative RMS
-  double nll, margin; // limit of the NLL difference; greedy tokens may differ below this margin
-  bool grows;         // the limit grows with the number of layers, because values are rounded between layers
-};
-extern const struct precision_row precision_rows[PRECISION_UNKNOWN + 1];
+#include "precision.h"
 
 enum { SOURCES = 8, NAME_CAPACITY = 64 };
 

@@ -7,10 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-const struct precision_row precision_rows[PRECISION_UNKNOWN + 1] = {
-    {"float64", 5e-6, 1e-4, 1e-3, false}, {"float32", 1e-5, 1e-4, 1e-3, false}, {"tf32", 1e-3, 1e-3, 0.05, true},
-    {"float16", 1e-3, 1e-3, 0.05, true},  {"bfloat16", 6e-3, 5e-3, 0.25, true}, {"unknown", 5e-6, 1e-4, 1e-3, false}};
-
 static const struct {
   const char *name;
   uint32_t probe;
@@ -26,26 +22,6 @@ static const struct {
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
 // ---------------------------------------------------------------- sources
-
-// Finds the precision that a text names first: "float64, from the bf16 weights" is float64.
-static enum precision precision_of(const char *text) {
-  static const struct {
-    const char *word;
-    enum precision precision;
-  } words[] = {{"float64", PRECISION_F64}, {"fp64", PRECISION_F64},      {"f64", PRECISION_F64},
-               {"float32", PRECISION_F32}, {"fp32", PRECISION_F32},      {"f32", PRECISION_F32},
-               {"tf32", PRECISION_TF32},   {"bfloat16", PRECISION_BF16}, {"bf16", PRECISION_BF16},
-               {"float16", PRECISION_F16}, {"fp16", PRECISION_F16},      {"f16", PRECISION_F16}};
-  enum precision found = PRECISION_UNKNOWN;
-  const char *first = NULL;
-  for (size_t i = 0; text && i < sizeof words / sizeof *words; ++i) {
-    const char *at = strstr(text, words[i].word);
-    if (!at || (first && at >= first)) continue;
-    first = at;
-    found = words[i].precision;
-  }
-  return found;
-}
 
 static const struct source *find_source(const struct validation *v, const char *name, size_t length) {
   for (size_t i = 0; i < v->source_count; ++i)
@@ -132,14 +108,12 @@ static struct distances make_distances(const struct validation *v) {
   return d;
 }
 
-// Roundings of a residual stream add up as a random walk does; four layers are what the limits were measured with.
 // Inside a layer fla's bf16 numbers lie 7.6e-3 to 9.8e-3 from float64, its logits 2.7e-3 to 4.0e-3 (docs/validate.md):
 // hence 2.
 static double limit_of(const struct validation *v, const struct source *source, const char *kind) {
   const struct precision_row *row = &precision_rows[source->precision];
   if (v->limit > 0) return v->limit;
-  if (!row->grows) return row->relative;
-  return row->relative * sqrt(fmax(1, v->layers / 4.0)) * (strcmp(kind, "logits") ? 2 : 1);
+  return precision_limit(source->precision, v->layers) * (row->grows && strcmp(kind, "logits") ? 2 : 1);
 }
 
 static void add_comparisons(struct validation *v, const struct source *source, const struct count_list *pieces) {

@@ -225,6 +225,16 @@ run 0 "$models/tiny_delta_net" "$whole" -t 1 && out_has '^all together .*e-0[67]
 run 0 "$models/tiny_delta_net" "$whole" --json && json && out_has '"verdict": "pass"'
 run 1 "$models/tiny_delta_net" "$whole" --limit 0.000000001 && err_has 'the gradient of .* is off by'
 run 0 "$models/tiny_delta_net" "$whole" -d cpu --precision fast && out_has '^device .*, float32$' # no matrix units
+rename() { # rename FILE FROM TO: of the same length, in the header
+  LC_ALL=C sed "0,/$2/s/$2/$3/" "$whole" >"$dir/$1"
+}
+rename half.safetensors '"computed": "float64' '"computed": "bf16   '
+run 0 "$models/tiny_delta_net" "$dir/half.safetensors" && out_has '^all together .*e-0[67] .*6.0e-03$' && out_has '^model.norm.weight .*3.0e-02$'
+rename logits.safetensors grad.model.norm.weight logits__________________
+refused 1 'holds gradients, and tensor logits_*, which belongs' "$models/tiny_delta_net" "$dir/logits.safetensors"
+run 0 "$models/tiny_delta_net" "$whole" --teacher "$models/tiny_delta_net" && out_has '^all together .*e-0[67] '
+run 1 "$models/tiny_delta_net" "$whole" --teacher "$models/tiny_gated_deltanet" && err_has 'the gradient of .* is off by'
+refused 2 'holds no gradients: it takes no --teacher' "$models/tiny_delta_net" "$models/tiny_delta_net/reference.safetensors" --teacher "$tiny"
 refused 2 'holds gradients: it takes no --pieces' "$models/tiny_delta_net" "$whole" -p 3
 refused 2 'takes fast or float32, not "half"' "$models/tiny_delta_net" "$whole" --precision half
 refused 1 'has .* numbers, not' "$models/tiny_delta_product" "$whole"
