@@ -53,7 +53,7 @@ static bool is_listed(const char *const *list, const char *key) {
 }
 
 static bool is_empty(const json_t *value) {
-  return json_is_null(value) || json_is_false(value) || (json_is_object(value) && !json_object_size(value)) ||
+  return !value || json_is_null(value) || json_is_false(value) || (json_is_object(value) && !json_object_size(value)) ||
          (json_is_array(value) && !json_array_size(value));
 }
 
@@ -107,21 +107,33 @@ bool arch_is_attention(struct json_reader *r, const json_t *config, uint32_t L, 
   return true;
 }
 
+static deltaic_status check_rope_type(struct json_reader *r, const json_t *rope, const char *name) {
+  const char *key = json_present(rope, "rope_type") ? "rope_type" : "type";
+  const char *type = json_text(r, rope, key, "default");
+  if (r->status || !strcmp(type, "default")) return r->status;
+  return fail(DELTAIC_UNSUPPORTED, "%s: %s \"%.100s\" of %s is not supported", r->file, key, type, name);
+}
+
+// Empty objects count as missing, as in transformers, where rope_scaling wins over rope_parameters.
 deltaic_status arch_read_rope(struct json_reader *r, const json_t *config, double rotated, struct arch_rope *out) {
   static const char *const known[] = {
       "rope_type",         "type", "rope_theta", "partial_rotary_factor", "mrope_section",
       "mrope_interleaved", NULL}; // of text, all three positions are equal
-  static const char *const types[] = {"default", NULL};
-  const char *name = json_present(config, "rope_parameters") ? "rope_parameters" : "rope_scaling";
-  const json_t *rope = json_object_get(config, name);
+  const json_t *newer = json_object_get(config, "rope_parameters"), *older = json_object_get(config, "rope_scaling");
+  const bool both = !is_empty(newer) && !is_empty(older);
+  const json_t *rope = is_empty(older) ? newer : older;
+  const char *name = is_empty(older) ? "rope_parameters" : "rope_scaling";
   *out = (struct arch_rope){json_number(r, config, "rope_theta", 0, 1e-3, 1e18),
                             json_number(r, config, "partial_rotary_factor", rotated, 0, 1)};
-  if (r->status || !rope || json_is_null(rope)) return r->status;
+  if (r->status || is_empty(rope)) return r->status;
   if (!json_is_object(rope)) return fail(DELTAIC_BAD_FILE, "%s: %s must be an object", r->file, name);
-  (void)arch_choice(r, rope, json_present(rope, "rope_type") ? "rope_type" : "type", types);
+  deltaic_status status = check_rope_type(r, rope, name);
+  if (!status) status = arch_check_keys(r, rope, known, name);
+  if (!status && both && !json_equal(newer, older))
+    status = fail(DELTAIC_UNSUPPORTED, "%s: rope_scaling and rope_parameters differ", r->file);
   out->theta = json_number(r, rope, "rope_theta", out->theta, 1e-3, 1e18);
   out->rotated = json_number(r, rope, "partial_rotary_factor", out->rotated, 0, 1);
-  return r->status ? r->status : arch_check_keys(r, rope, known, name);
+  return status ? status : r->status;
 }
 
 deltaic_status arch_check_value_heads(const struct json_reader *r, const struct delta_spec *s) {

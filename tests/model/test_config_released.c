@@ -68,7 +68,10 @@ static void older_keys_of_positions_are_read(void **state) {
   } cases[] = {{"'rope_theta':500", 500, 2},
                {"'rope_theta':500,'partial_rotary_factor':0.5", 500, 4},
                {"'rope_scaling':{'type':'default','rope_theta':70},'rope_theta':500", 70, 2},
-               {"'rope_scaling':null,'rope_theta':500,'partial_rotary_factor':0", 500, 0}};
+               {"'rope_scaling':null,'rope_theta':500,'partial_rotary_factor':0", 500, 0},
+               {"'rope_scaling':{}," ROPE, 1e7, 2},
+               {"'rope_scaling':{'rope_theta':70},'rope_parameters':{},'rope_theta':500", 70, 2},
+               {"'rope_scaling':{'rope_theta':70},'rope_parameters':{'rope_theta':70}", 70, 2}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     char config[512];
     snprintf(config, sizeof config, "{'model_type':'qwen3_5_text'," SIZES ",%s}", cases[i].keys);
@@ -113,11 +116,18 @@ static void what_is_not_understood_is_refused_by_name(void **state) {
       {"{'model_type':'qwen3_5_text'," SIZES "}", DELTAIC_BAD_FILE, "has no rope_theta"},
       {"{'model_type':'qwen3_5_text'," SIZES ",'rope_parameters':[1]}", DELTAIC_BAD_FILE, "must be an object"},
       {"{'model_type':'qwen3_5_text'," SIZES ",'rope_parameters':{'rope_type':'yarn','rope_theta':1e7,'factor':4}}",
-       DELTAIC_UNSUPPORTED, "rope_type \"yarn\" is not supported"},
+       DELTAIC_UNSUPPORTED, "rope_type \"yarn\" of rope_parameters is not supported"},
       {"{'model_type':'qwen3_5_text'," SIZES ",'rope_parameters':{'rope_theta':1e7,'factor':4}}", DELTAIC_UNSUPPORTED,
        "config key factor of rope_parameters"},
       {"{'model_type':'qwen3_5_text'," SIZES ",'rope_theta':1,'rope_scaling':{'type':'linear'}}", DELTAIC_UNSUPPORTED,
-       "type \"linear\" is not supported"},
+       "type \"linear\" of rope_scaling is not supported"},
+      {TEXT ",'rope_scaling':{'type':'dynamic','factor':4}}", DELTAIC_UNSUPPORTED,
+       "type \"dynamic\" of rope_scaling is not supported"},
+      {TEXT ",'rope_scaling':{'rope_type':'yarn','factor':4}}", DELTAIC_UNSUPPORTED,
+       "rope_type \"yarn\" of rope_scaling is not supported"},
+      {TEXT ",'rope_scaling':{'factor':4}}", DELTAIC_UNSUPPORTED, "config key factor of rope_scaling"},
+      {TEXT ",'rope_scaling':{'rope_theta':5}}", DELTAIC_UNSUPPORTED, "rope_scaling and rope_parameters differ"},
+      {TEXT ",'rope_scaling':'yarn'}", DELTAIC_BAD_FILE, "rope_scaling must be an object"},
   };
   REFUSES(cases);
 }
