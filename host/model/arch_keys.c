@@ -16,16 +16,20 @@ static const char *const without_effect[] = {"_*",
                                              "auto_map",
                                              "bad_words_ids",
                                              "chunk_size_feed_forward",
+                                             "diversity_penalty",
                                              "do_sample",
                                              "dtype",
+                                             "early_stopping",
                                              "id2label",
                                              "initializer_range",
                                              "label2id",
+                                             "length_penalty",
                                              "max_length",
                                              "max_position_embeddings",
                                              "model_type",
                                              "mtp_*",
                                              "name_or_path",
+                                             "num_beam_groups",
                                              "num_beams",
                                              "num_return_sequences",
                                              "output_attentions",
@@ -46,6 +50,16 @@ static const char *const without_effect[] = {"_*",
                                              "use_cache",
                                              NULL};
 
+// Keys without effect at this value only.
+static const struct {
+  const char *key;
+  double value;
+} without_effect_at[] = {{"encoder_no_repeat_ngram_size", 0},
+                         {"min_length", 0},
+                         {"no_repeat_ngram_size", 0},
+                         {"pretraining_tp", 1},
+                         {"router_jitter_noise", 0}};
+
 static bool is_listed(const char *const *list, const char *key) {
   for (size_t i = 0; list[i]; i++)
     if (text_like(key, list[i])) return true;
@@ -57,12 +71,22 @@ static bool is_empty(const json_t *value) {
          (json_is_array(value) && !json_array_size(value));
 }
 
+// Windows are read only where use_sliding_window is true.
+static bool has_no_effect(const json_t *object, const char *key, const json_t *value) {
+  if (!strcmp(key, "sliding_window") || !strcmp(key, "max_window_layers"))
+    return json_is_false(json_object_get(object, "use_sliding_window"));
+  for (size_t i = 0; i < sizeof without_effect_at / sizeof *without_effect_at; i++)
+    if (!strcmp(key, without_effect_at[i].key))
+      return json_is_number(value) && json_number_value(value) == without_effect_at[i].value;
+  return is_listed(without_effect, key);
+}
+
 deltaic_status arch_check_keys(const struct json_reader *r, const json_t *object, const char *const *known,
                                const char *where) {
   const char *key;
   json_t *value;
   json_object_foreach((json_t *)object, key, value) {
-    if (is_empty(value) || is_listed(known, key) || is_listed(without_effect, key)) continue;
+    if (is_empty(value) || is_listed(known, key) || has_no_effect(object, key, value)) continue;
     return fail(DELTAIC_UNSUPPORTED, "%s: config key %.100s%s%s is not known and might change what the model computes",
                 r->file, key, where ? " of " : "", where ? where : "");
   }

@@ -224,7 +224,8 @@ static const struct tensor_name gguf_attention_tensors[] = {
 };
 
 // The layer that predicts a second token, and what reads images.
-static const char *const ignored[] = {"mtp.*", "model.visual.*", "*.rotary_emb.inv_freq", NULL};
+static const char *const ignored[] = {"mtp.*",    "model.mtp.*",           "model.visual.*",
+                                      "visual.*", "*.rotary_emb.inv_freq", NULL};
 
 #define PREFIXES                                                                                                       \
   { "model.language_model.", "model." }

@@ -86,7 +86,11 @@ static void keys_of_no_effect_are_passed_over(void **state) {
                                      "'transformers_version':'5.17','language_model_only':true",
                                      ",'mamba_ssm_dtype':'float32','mtp_num_hidden_layers':1,'attention_dropout':0.1,"
                                      "'dtype':'bfloat16','max_position_embeddings':7,'use_cache':true,'novel':null,"
-                                     "'newer':false,'newest':{}"),
+                                     "'newer':false,'newest':{},'length_penalty':2,'diversity_penalty':0.5,"
+                                     "'num_beam_groups':2,'early_stopping':true,'min_length':0,"
+                                     "'no_repeat_ngram_size':0,'encoder_no_repeat_ngram_size':0.0,"
+                                     "'router_jitter_noise':0.0,'pretraining_tp':1,'use_sliding_window':false,"
+                                     "'sliding_window':4096,'max_window_layers':28"),
                               NULL);
   model_spec_free(&m);
 }
@@ -97,6 +101,13 @@ static void what_is_not_understood_is_refused_by_name(void **state) {
       {TEXT ",'quantization_config':{'bits':8}}", DELTAIC_UNSUPPORTED, "config key quantization_config"},
       {NESTED(",'novel':'x'", ""), DELTAIC_UNSUPPORTED, "config key novel is not known"},
       {NESTED("", ",'novel':[1]"), DELTAIC_UNSUPPORTED, "config key novel is not known"},
+      {TEXT ",'min_length':1}", DELTAIC_UNSUPPORTED, "config key min_length is not known"},
+      {TEXT ",'no_repeat_ngram_size':3}", DELTAIC_UNSUPPORTED, "config key no_repeat_ngram_size"},
+      {TEXT ",'encoder_no_repeat_ngram_size':3}", DELTAIC_UNSUPPORTED, "config key encoder_no_repeat_ngram_size"},
+      {TEXT ",'router_jitter_noise':0.1}", DELTAIC_UNSUPPORTED, "config key router_jitter_noise"},
+      {TEXT ",'pretraining_tp':2}", DELTAIC_UNSUPPORTED, "config key pretraining_tp"},
+      {TEXT ",'sliding_window':4096}", DELTAIC_UNSUPPORTED, "config key sliding_window"},
+      {TEXT ",'use_sliding_window':true,'sliding_window':4096}", DELTAIC_UNSUPPORTED, "sliding_window is not known"},
       {TEXT ",'hidden_act':'gelu'}", DELTAIC_UNSUPPORTED, "hidden_act \"gelu\" is not supported"},
       {TEXT ",'hidden_act':'powlu'}", DELTAIC_UNSUPPORTED, "hidden_act \"powlu\" is not supported"},
       {TEXT ",'output_gate_type':'sigmoid'}", DELTAIC_UNSUPPORTED, "output_gate_type \"sigmoid\" is not supported"},
@@ -290,6 +301,24 @@ static void layers_of_another_kind_lack_their_tensors(void **state) {
   checkpoint_close(c);
 }
 
+// The extra head and what reads images, with and without the prefix.
+static void tensors_of_other_parts_are_passed_over(void **state) {
+  static const struct {
+    const char *name;
+    bool ignored;
+  } cases[] = {{"mtp.fc.weight", true},
+               {"model.mtp.layers.0.input_layernorm.weight", true},
+               {"visual.blocks.0.attn.qkv.weight", true},
+               {"model.visual.patch_embed.proj.weight", true},
+               {"model.layers.0.self_attn.rotary_emb.inv_freq", true},
+               {"model.novel.weight", false},
+               {"visually.weight", false}};
+  struct model_spec m = reads(TEXT "}", NULL);
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+    assert_int_equal(names_ignored(m.names, cases[i].name), cases[i].ignored);
+  model_spec_free(&m);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(qwen3_5_has_the_defaults_of_transformers),
@@ -306,6 +335,7 @@ int main(void) {
       cmocka_unit_test(olmo_hybrid_refuses_what_it_does_not_know),
       cmocka_unit_test(older_norm_names_of_olmo_are_found),
       cmocka_unit_test(layers_of_another_kind_lack_their_tensors),
+      cmocka_unit_test(tensors_of_other_parts_are_passed_over),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
