@@ -3,6 +3,7 @@
 #include "command.h"
 
 #include <string.h>
+#include <strings.h>
 
 static const struct usage usage = {
     .name = "quantize",
@@ -84,7 +85,7 @@ static int complain_type(const char *name) {
   size_t count = 0;
   deltaic_quantize_type type;
   while (count < 64 && deltaic_quantize_type_at((int32_t)count, &type)) {
-    if (!strcmp(type.name, name)) return EXIT_OK;
+    if (!strcasecmp(type.name, name)) return EXIT_OK;
     names[count++] = type.name;
   }
   const char *meant = nearest_name(name, names, count);

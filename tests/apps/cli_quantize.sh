@@ -46,6 +46,11 @@ run 0 info "$dir/ends.gguf" --json && json
 run 0 quantize "$dir/qwen3_5" "$dir/mixture.gguf" -T q4_k_m --dry-run --tensors
 [ "$(grep -cE 'blk.(0|1).attn_qkv.weight +q4_k|blk.2.attn_qkv.weight +q6_k' "$dir/out")" = 3 ] || complain "$last: other types"
 
+run 0 quantize "$dir/qwen3_5" "$dir/capitals.gguf" -T Q4_K_M --dry-run --tensors
+sed -i s/capitals.gguf/mixture.gguf/ "$dir/out" && cp "$dir/out" "$dir/capitals"
+run 0 quantize "$dir/qwen3_5" "$dir/mixture.gguf" -T q4_k_m --dry-run --tensors
+cmp -s "$dir/out" "$dir/capitals" || complain "$last: another table than for a type in capitals"
+
 # A tokenizer that splits text in a way without a name is in the file as it is.
 cp -r "$dir/qwen3_5" "$dir/other" && sed -i 's/\\\\p{N}|/\\\\p{N}{1,3}|/' "$dir/other/tokenizer.json"
 run 0 quantize "$dir/other" "$dir/other.gguf" -T f32 -q
