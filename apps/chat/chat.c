@@ -91,16 +91,17 @@ static int open_chat(struct chat *c) {
   if (!code) code = choose_template(c, path);
   if (!code) code = choose_thinking(c);
   if (!code && r->history) code = output_check(r->history);
+  const bool goes_on = !code && r->history && file_there(r->history);
+  if (goes_on && r->system)
+    code = complain(EXIT_USAGE, "--system: the conversation in %s has begun; /system TEXT begins another", r->history);
   if (!code) code = tokenizer_open(path, &c->tokenizer);
   if (!code) code = voice_open(c->voice, c);
   if (!code) code = engine_open(&r->engine, &c->engine);
   if (!code) code = create_session(c);
   if (code) return code;
   c->sampling = choice_sampling(&r->choice, c->engine.model);
-  struct node *first = node_first(r->system, r->system ? strlen(r->system) : 0);
-  if (!chat_open_branch(c, first)) return EXIT_FAILED;
-  if (r->history && file_there(r->history)) code = chat_load(c, r->history);
-  return code;
+  if (goes_on) return chat_load(c, r->history);
+  return chat_open_branch(c, node_first(r->system, r->system ? strlen(r->system) : 0)) ? EXIT_OK : EXIT_FAILED;
 }
 
 static int close_chat(struct chat *c, int code) {
@@ -168,9 +169,22 @@ static bool read_line(const struct chat *c, char **line, size_t *room, size_t *b
   return true;
 }
 
+// Takes a line and saves --history. A new answer is always saved; turns that are taken back, only of the branch that is
+// in the file. So a branch that has just been opened does not replace the file.
+static int take_and_save(struct chat *c, const char *line, size_t bytes) {
+  const struct node *before = chat_leaf(c);
+  const uint32_t branch = c->branch, turns = node_turns(before);
+  int code = take_line(c, line, bytes);
+  if (!c->request->history || c->branch != branch || chat_leaf(c) == before) return code;
+  const bool answered = chat_leaf(c)->parent && node_turns(chat_leaf(c)) >= turns;
+  if (!answered && branch != c->file_branch) return code;
+  c->file_branch = branch;
+  int saved = chat_save(c, c->request->history);
+  return code ? code : saved;
+}
+
 // At a terminal a failure is a sentence, and the conversation goes on, unless the device is lost.
 static int converse(struct chat *c) {
-  const char *history = c->request->history;
   char *line = NULL;
   size_t room = 0, bytes;
   int code = EXIT_OK;
@@ -180,10 +194,7 @@ static int converse(struct chat *c) {
       if (interrupted()) code = EXIT_INTERRUPTED;
       break;
     }
-    const struct node *before = chat_leaf(c);
-    code = take_line(c, line, bytes);
-    const int saved = history && chat_leaf(c) != before ? chat_save(c, history) : EXIT_OK;
-    if (!code) code = saved;
+    code = take_and_save(c, line, bytes);
     if (c->terminal && !c->ended && bytes && line[0] != '/') putchar('\n');
     if (!c->terminal || code == EXIT_DEVICE) {
       if (code) break;
@@ -204,7 +215,8 @@ int command_chat(int argc, char **argv) {
       TEXT(0, "template", "NAME", &r.template, "the chat template; without it, the model's own, if it is known"),
       TEXT(0, "system", "TEXT", &r.system, "the system text that the conversation begins with"),
       TEXT(0, "history", "FILE", &r.history,
-           "continue the conversation in this file, if it exists; the file is saved after every turn"),
+           "continue the conversation in this file, if it exists; the file is saved after every turn; a new branch "
+           "replaces it with its first answer"),
       TEXT(0, "thinking", "on|off", &r.thinking, "think before answers; without it, the template decides"),
       FLAG(0, "hide-thinking", &r.hide_thinking, "show answers only"),
       TEXTS(0, "stop", "TEXT", &r.stops, "end an answer before this text; may be repeated"),
@@ -238,6 +250,5 @@ int command_chat(int argc, char **argv) {
   setvbuf(stdin, NULL, _IONBF, 0); // interrupt_input() does not see what is in a buffer
   code = interrupt_prepare(chat.terminal);
   if (!code) code = converse(&chat);
-  int saved = r.history ? chat_save(&chat, r.history) : EXIT_OK;
-  return close_chat(&chat, code ? code : saved);
+  return close_chat(&chat, code);
 }

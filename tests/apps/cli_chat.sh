@@ -129,6 +129,23 @@ chat 0 "$dir/tiny_gated_deltanet" 'f\n' --template chatml -n 9 -g --history "$di
 err_has '^history 3 turns' && err_has 'evaluated again'
 chat 1 "$dir/tiny_gated_deltanet" 'f\n' -q --template chatml --history "$dir/missing/talk" && err_has 'missing/talk: no such'
 
+# A branch without an answer does not replace the file; its first answer does.
+keeps() { # keeps INPUT: the file stays as it is
+  cp "$dir/copy" "$dir/talk"
+  chat 0 "$dir/tiny_gated_deltanet" "$1" -q --template chatml -n 3 -g --history "$dir/talk"
+  cmp -s "$dir/copy" "$dir/talk" || complain "$last: the history changed"
+}
+for input in '/new\n/quit\n' '/system Hello\n' '/fork 1\n' '/fork\n/undo\n' '/new\n/system Hello\n' "/load $dir/copy\n" \
+  '/fork 1\n/switch 1\n'; do keeps "$input"; done
+chat 0 "$dir/tiny_gated_deltanet" '/fork 1\nx\n/switch 1\n/undo\n' -q --template chatml -n 3 -g --history "$dir/talk"
+sed -n 2p "$dir/talk" | grep -aq '"question":"a".*"question":"x"' || complain "$last: the history has not the last answer"
+cp "$dir/copy" "$dir/talk"
+chat 0 "$dir/tiny_gated_deltanet" '/branches\n' -q --template chatml --history "$dir/talk"
+same "$(cat "$dir/err")" '* 1  2 turns, the last: b' 'the history is not the only branch'
+refused 2 'system: the conversation in .*talk has begun' chat "$dir/tiny_gated_deltanet" --template chatml \
+  --history "$dir/talk" --system 'Another'
+chat 0 "$dir/tiny_gated_deltanet" '/system Hello\n' -q --template chatml --history "$dir/none"
+
 # ---- conversations that do not fit
 tell() { chat 1 "$dir/tiny_gated_deltanet" "/load $1\n" -q --template chatml; }
 tell "$dir/nowhere" && err_has 'nowhere: no such file'

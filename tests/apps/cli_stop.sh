@@ -44,13 +44,13 @@ done
 (trap '' HUP; "$program" generate -m "$tiny" -d cpu -n 10000000 --ignore-eos >"$dir/out" 2>"$dir/err" & sleep 1; kill -HUP $!; sleep 1
   kill -TERM $! && code=0 && { wait $! || code=$?; } && [ "$code" = 143 ]) || complain "nohup: SIGHUP ends the program"
 # A conversation is saved.
-mkfifo "$dir/input" && sleep 30 >"$dir/input" &
+mkfifo "$dir/input" && (echo Hello; exec sleep 30) >"$dir/input" &
 feeder=$!
 until_there "$dir/input"
 input=$dir/input
 stopped TERM 143 'sleep 2' chat "$top/models/novelist" -d cpu -q --history "$dir/history" --template chatml
 kill $feeder
-[ -s "$dir/history" ] || complain "$last: the conversation is not saved"
+grep -aq '"question":"Hello"' "$dir/history" || complain "$last: the conversation is not saved"
 
 # full FILE PATTERN ARGS...: the disk is full, and FILE, which the program should replace, stays.
 full() {
