@@ -102,17 +102,20 @@ static bool take_pending(const json_t *pending, int32_t vocabulary, struct node 
 }
 
 // A conversation whose state was not kept has none in the file: its next question evaluates it again.
-static int take_state(struct chat *c, struct node *node, const json_t *object, const char *state, size_t bytes) {
+static int take_state(struct chat *c, const char *path, struct node *node, const json_t *object, const char *state,
+                      size_t bytes) {
   const json_t *size = json_object_get(object, "state_bytes");
   if (node->parent && !bytes && json_is_integer(size) && !json_integer_value(size)) {
     node->counted = false;
     return EXIT_OK;
   }
-  if (!node->parent) return bytes ? complain(EXIT_FAILED, "bytes follow a conversation without turns") : EXIT_OK;
+  if (!node->parent)
+    return bytes ? complain(EXIT_FAILED, "%s: bytes follow a conversation without turns", path) : EXIT_OK;
   if (!json_is_integer(size) || (uint64_t)json_integer_value(size) != bytes)
-    return complain(EXIT_FAILED, "the conversation's state is cut off");
-  int code = complain_status(deltaic_session_load(c->session, state, bytes));
-  if (code) return code;
+    return complain(EXIT_FAILED, "%s: the conversation's state is cut off", path);
+  deltaic_status status = deltaic_session_load(c->session, state, bytes);
+  if (status == DELTAIC_DEVICE_LOST) return complain_status(status);
+  if (status) return complain(EXIT_FAILED, "%s: %s", path, deltaic_last_error());
   char *copy = must_resize(NULL, bytes);
   memcpy(copy, state, bytes);
   node_keep(c, node, copy, bytes);
@@ -132,7 +135,7 @@ static int take_object(struct chat *c, const char *path, const json_t *object, c
   c->loaded = NULL; // loading changes the session
   if (!take_pending(json_object_get(object, "pending"), c->engine.model_info.vocabulary, node))
     code = malformed(path, "its pending tokens");
-  if (!code) code = take_state(c, node, object, state, bytes);
+  if (!code) code = take_state(c, path, node, object, state, bytes);
   if (!code && !chat_open_branch(c, node)) code = EXIT_FAILED;
   node_drop(c, node);
   return code;

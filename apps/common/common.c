@@ -40,6 +40,8 @@ int complain_status(deltaic_status status) {
   if (status == DELTAIC_CANCELLED && interrupted())
     return complain(EXIT_INTERRUPTED, "stopped by %s", interrupt_name());
   const char *sentence = deltaic_last_error();
+  const char *force = strstr(sentence, "(force replaces"); // the library's name of the program's option
+  if (force) return complain(EXIT_FAILED, "%.*s(--%s", (int)(force - sentence), sentence, force + 1);
   bool device = status == DELTAIC_NO_DEVICE || status == DELTAIC_DEVICE_LOST;
   return complain(device ? EXIT_DEVICE : EXIT_FAILED, "%s", *sentence ? sentence : deltaic_status_text(status));
 }

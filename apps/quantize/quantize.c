@@ -47,7 +47,6 @@ static int write_model(const struct quantize_request *r, struct quantize_result 
   o.progress = on_written;
   o.progress_user = &progress;
   const double start = time_now();
-  interrupt_catch();
   progress_begin(&progress, "writing", "B", r->score.engine.quiet);
   deltaic_status status = deltaic_quantize(r->score.engine.model, r->out, &o, &result->report);
   progress_clear();
@@ -67,6 +66,7 @@ static int check(const struct quantize_request *r) {
 static int quantize(const struct quantize_request *r) {
   struct quantize_result result = {.request = r};
   const bool compare = r->score.file != NULL;
+  interrupt_catch();
   int code = compare ? check(r) : EXIT_OK;
   if (!code && compare) code = quantize_compare(r, r->score.engine.model, &result.before);
   if (!code) code = write_model(r, &result);
@@ -125,6 +125,9 @@ int command_quantize(int argc, char **argv) {
   if (r.score.file && !strcmp(r.score.file, "-"))
     return complain(EXIT_USAGE, "--compare reads the text twice: it must be a file");
   if (r.score.file && r.dry_run) return complain(EXIT_USAGE, "--dry-run writes nothing that could be compared");
+  static const char *const of_compare[] = {"window", "windows", NULL};
+  const char *given = option_given_of(&arguments, of_compare);
+  if (given && !r.score.file) return complain(EXIT_USAGE, "--%s needs --compare", given);
   if (r.score.window == 1) return complain(EXIT_USAGE, "--window 1 predicts nothing");
   code = complain_type(r.type);
   return code ? code : quantize(&r);

@@ -2,6 +2,7 @@
 #include "json.h"
 
 #include <math.h>
+#include <string.h>
 
 // jansson itself limits the depth (2048 levels), and refuses numbers that overflow and strings with \u0000.
 deltaic_status json_parse(const char *file, const char *text, size_t bytes, json_t **out) {
@@ -14,6 +15,12 @@ deltaic_status json_parse(const char *file, const char *text, size_t bytes, json
   }
   if (json_error_code(&error) == json_error_out_of_memory) return fail_memory("a JSON file", bytes);
   return fail(DELTAIC_BAD_FILE, "%s: line %d, column %d: %s", file, error.line, error.column, error.text);
+}
+
+const char *json_name(const struct json_reader *r, const char *key) {
+  for (const struct json_alias *a = r->aliases; a && a->key; a++)
+    if (!strcmp(a->key, key)) return a->name;
+  return key;
 }
 
 static const char *kind(const json_t *value) {
@@ -32,7 +39,7 @@ static const char *kind(const json_t *value) {
 
 static void wrong_kind(struct json_reader *r, const char *key, const char *wanted, const json_t *value) {
   if (r->status) return;
-  r->status = fail(DELTAIC_BAD_FILE, "%s: %s must be %s, not %s", r->file, key, wanted, kind(value));
+  r->status = fail(DELTAIC_BAD_FILE, "%s: %s must be %s, not %s", r->file, json_name(r, key), wanted, kind(value));
 }
 
 // The value; NULL: missing or null.
@@ -74,7 +81,7 @@ int64_t json_int(struct json_reader *r, const json_t *object, const char *key, i
   }
   if (number >= low && number <= high) return number;
   if (!r->status)
-    r->status = fail(DELTAIC_BAD_FILE, "%s: %s is %lld and must be from %lld to %lld", r->file, key, (long long)number,
+    r->status = fail(DELTAIC_BAD_FILE, "%s: %s is %lld and must be from %lld to %lld", r->file, json_name(r, key), (long long)number,
                      (long long)low, (long long)high);
   return missing;
 }
@@ -90,7 +97,7 @@ double json_number(struct json_reader *r, const json_t *object, const char *key,
   double number = json_number_value(value);
   if (isfinite(number) && number >= low && number <= high) return number;
   if (!r->status)
-    r->status = fail(DELTAIC_BAD_FILE, "%s: %s is %g and must be from %g to %g", r->file, key, number, low, high);
+    r->status = fail(DELTAIC_BAD_FILE, "%s: %s is %g and must be from %g to %g", r->file, json_name(r, key), number, low, high);
   return missing;
 }
 

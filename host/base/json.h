@@ -6,10 +6,16 @@
 #include "status.h"
 #include <jansson.h>
 
-struct json_reader {
-  const char *file;      // for messages
-  deltaic_status status; // first error
+struct json_alias {
+  const char *key;
+  char name[96];
 };
+struct json_reader {
+  const char *file;                 // for messages
+  deltaic_status status;            // first error
+  const struct json_alias *aliases; // what messages call keys, ended by a NULL key; NULL: as they are
+};
+const char *json_name(const struct json_reader *r, const char *key);
 
 // Parses text of `bytes` bytes; the caller releases *out with json_decref(). Checks depth, duplicates and size.
 deltaic_status json_parse(const char *file, const char *text, size_t bytes, json_t **out) INSIDE(json_parse);

@@ -57,13 +57,14 @@ deltaic_status arch_columns(struct checkpoint *checkpoint, const struct names *n
 }
 
 // The vocabulary is the number of the embedding's rows; its columns must be hidden_size.
-static deltaic_status size_embedding(struct checkpoint *checkpoint, struct model_spec *out) {
+static deltaic_status size_embedding(const struct json_reader *r, struct checkpoint *checkpoint,
+                                     struct model_spec *out) {
   const struct file_tensor *t = names_find(out->names, checkpoint, 0, ROLE_EMBEDDING).tensor;
   if (!t) return DELTAIC_OK;
   if (t->rank != 2) return fail_rank(checkpoint, t, 2);
   if (t->shape[1] != out->D)
-    return fail(DELTAIC_BAD_SHAPE, "%s: tensor %s has %llu columns, but hidden_size is %u", checkpoint_path(checkpoint),
-                t->name, (unsigned long long)t->shape[1], out->D);
+    return fail(DELTAIC_BAD_SHAPE, "%s: tensor %s has %llu columns, but %s is %u", checkpoint_path(checkpoint), t->name,
+                (unsigned long long)t->shape[1], json_name(r, "hidden_size"), out->D);
   if (t->shape[0] < 1 || t->shape[0] > LIMIT_VOCABULARY)
     return fail(DELTAIC_UNSUPPORTED, "%s: tensor %s has %llu rows, expected from 1 to %d", checkpoint_path(checkpoint),
                 t->name, (unsigned long long)t->shape[0], LIMIT_VOCABULARY);
@@ -99,7 +100,7 @@ int arch_choice(struct json_reader *r, const json_t *config, const char *key, co
   const char *text = json_text(r, config, key, choices[0]);
   for (int i = 0; choices[i]; i++)
     if (!strcmp(choices[i], text)) return i;
-  if (!r->status) r->status = fail(DELTAIC_UNSUPPORTED, "%s: %s \"%.100s\" is not supported", r->file, key, text);
+  if (!r->status) r->status = fail(DELTAIC_UNSUPPORTED, "%s: %s \"%.100s\" is not supported", r->file, json_name(r, key), text);
   return 0;
 }
 
@@ -119,8 +120,8 @@ static int32_t read_token(struct json_reader *r, const json_t *config, const cha
 float arch_eps(struct json_reader *r, const json_t *keys, const char *key, float missing) {
   const double eps = json_number(r, keys, key, (double)missing, 0, 1);
   if (eps > 0 && eps < FLT_MIN && !r->status)
-    r->status = fail(DELTAIC_UNSUPPORTED, "%s: %s is %g: devices take what is below %.3g for 0", r->file, key, eps,
-                     (double)FLT_MIN);
+    r->status = fail(DELTAIC_UNSUPPORTED, "%s: %s is %g: devices take what is below %.3g for 0", r->file,
+                     json_name(r, key), eps, (double)FLT_MIN);
   return (float)eps;
 }
 
@@ -134,7 +135,7 @@ deltaic_status arch_read_ends(struct json_reader *r, const json_t *config, struc
   out->norm_eps = arch_eps(r, config, "norm_eps", default_eps);
   out->tied = json_bool(r, config, "tie_word_embeddings", false);
   if (r->status) return r->status;
-  deltaic_status status = size_embedding(checkpoint, out);
+  deltaic_status status = size_embedding(r, checkpoint, out);
   if (status) return status;
   out->bos = read_token(r, config, "bos_token_id", 1, out->V);
   out->eos = read_token(r, config, "eos_token_id", 2, out->V);

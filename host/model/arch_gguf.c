@@ -4,6 +4,7 @@
 #include "arch_common.h"
 #include "hash.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -124,10 +125,11 @@ static bool sections_fit(const json_t *sections, int64_t rotated) {
   return !sections || 2 * pairs == rotated;
 }
 
+static const char *const token_ids[][2] = {{"bos_token_id", "tokenizer.ggml.bos_token_id"},
+                                           {"eos_token_id", "tokenizer.ggml.eos_token_id"}};
+
 // What is computed from several keys.
 static deltaic_status derive_keys(const struct keys *k, struct checkpoint *checkpoint, json_t *config) {
-  static const char *const ids[][2] = {{"bos_token_id", "tokenizer.ggml.bos_token_id"},
-                                       {"eos_token_id", "tokenizer.ggml.eos_token_id"}};
   const int64_t layers = get_int(k, "block_count", 1, 1) - get_int(k, "nextn_predict_layers", 0, 0);
   const int64_t head = get_int(k, "attention.key_length", 1, 1), rotated = get_int(k, "rope.dimension_count", 0, 0);
   const int64_t values = get_int(k, "ssm.inner_size", 1, 1), heads = get_int(k, "ssm.time_step_rank", 1, 1);
@@ -153,17 +155,50 @@ static deltaic_status derive_keys(const struct keys *k, struct checkpoint *check
       json_object_set_new(config, "layer_types", layer_types(get(k, "attention.recurrent_layers"), layers)) ||
       json_object_set_new(config, "tie_word_embeddings", json_boolean(!checkpoint_find(checkpoint, "output.weight")));
   for (int i = 0; i < 2 && !bad; i++) {
-    json_t *id = json_object_get(k->all, ids[i][1]); // without it there is none, whatever the family's default is
-    bad = json_object_set_new(config, ids[i][0], id ? json_incref(id) : json_null());
+    json_t *id = json_object_get(k->all, token_ids[i][1]); // without it there is none, whatever the family's default is
+    bad = json_object_set_new(config, token_ids[i][0], id ? json_incref(id) : json_null());
   }
   if (!bad && !json_object_get(config, "full_attention_interval"))
     bad = json_object_set_new(config, "full_attention_interval", json_integer(4));
   return bad ? fail_memory("a config", 0) : DELTAIC_OK;
 }
 
+// Config keys that are computed, and the keys that they come from.
+static const char *const derived[][2] = {{"num_hidden_layers", "block_count"},
+                                         {"linear_value_head_dim", "ssm.inner_size / ssm.time_step_rank"},
+                                         {"partial_rotary_factor", "rope.dimension_count"},
+                                         {"layer_types", "attention.recurrent_layers"}};
+enum { ALIASES = 48 };
+
+// So that messages name the keys that the file has.
+static void name_keys(const struct gguf_arch *a, struct json_alias aliases[ALIASES]) {
+  const char *arch = a->arch->model_type;
+  for (const struct gguf_key *key = a->keys; key->key; key++) {
+    if (!key->config) continue;
+    aliases->key = key->config;
+    snprintf(aliases++->name, sizeof aliases->name, "%s.%s", arch, key->key);
+  }
+  for (size_t i = 0; i < sizeof derived / sizeof *derived; i++) {
+    aliases->key = derived[i][0];
+    snprintf(aliases++->name, sizeof aliases->name, "%s.%s", arch, derived[i][1]);
+  }
+  for (size_t i = 0; i < sizeof token_ids / sizeof *token_ids; i++) {
+    aliases->key = token_ids[i][0];
+    snprintf(aliases++->name, sizeof aliases->name, "%s", token_ids[i][1]);
+  }
+  aliases->key = NULL;
+}
+static_assert(sizeof qwen_keys / sizeof *qwen_keys + sizeof derived / sizeof *derived +
+                      sizeof token_ids / sizeof *token_ids <
+                  ALIASES,
+              "room for every name");
+
 static deltaic_status read_config(struct json_reader *r, const struct gguf_arch *a, struct checkpoint *checkpoint,
                                   struct model_spec *out) {
   const struct keys k = {r, checkpoint_keys(checkpoint), a->arch->model_type};
+  struct json_alias aliases[ALIASES];
+  name_keys(a, aliases);
+  r->aliases = aliases;
   json_t *config = json_object();
   deltaic_status status = config ? copy_keys(&k, a, config) : fail_memory("a config", 0);
   if (!status) status = derive_keys(&k, checkpoint, config);
@@ -176,6 +211,7 @@ static deltaic_status read_config(struct json_reader *r, const struct gguf_arch 
   if (!status) out->config_hash = hash_bytes(HASH_BEGIN, text, strlen(text));
   free(text);
   json_decref(config);
+  r->aliases = NULL;
   return status;
 }
 

@@ -124,7 +124,8 @@ bool arch_is_attention(struct json_reader *r, const json_t *config, uint32_t L, 
   const json_t *types = json_object_get(config, "layer_types");
   const char *type = json_string_value(json_array_get(types, i));
   if (!r->status && (json_array_size(types) != L || !type))
-    r->status = fail(DELTAIC_BAD_FILE, "%s: layer_types must be a list of %u names, one for each layer", r->file, L);
+    r->status = fail(DELTAIC_BAD_FILE, "%s: %s must be a list of %u values, one for each layer", r->file,
+                     json_name(r, "layer_types"), L);
   if (!type || !strcmp(type, "linear_attention")) return false;
   if (!r->status && strcmp(type, "full_attention"))
     r->status = fail(DELTAIC_UNSUPPORTED, "%s: layer_types: \"%.100s\" is not supported", r->file, type);
@@ -162,14 +163,14 @@ deltaic_status arch_read_rope(struct json_reader *r, const json_t *config, doubl
 
 deltaic_status arch_check_value_heads(const struct json_reader *r, const struct delta_spec *s) {
   if (s->Hv % s->H == 0) return DELTAIC_OK;
-  return fail(DELTAIC_BAD_SHAPE, "%s: linear_num_value_heads %u is not a multiple of linear_num_key_heads %u", r->file,
-              s->Hv, s->H);
+  return fail(DELTAIC_BAD_SHAPE, "%s: %s %u is not a multiple of %s %u", r->file, json_name(r, "linear_num_value_heads"),
+              s->Hv, json_name(r, "linear_num_key_heads"), s->H);
 }
 
 deltaic_status arch_check_heads(const struct json_reader *r, const struct arch_rope *rope, struct attention_spec *s) {
   if (s->heads % s->kv_heads)
-    return fail(DELTAIC_BAD_SHAPE, "%s: num_key_value_heads %u does not divide num_attention_heads %u", r->file,
-                s->kv_heads, s->heads);
+    return fail(DELTAIC_BAD_SHAPE, "%s: %s %u does not divide %s %u", r->file, json_name(r, "num_key_value_heads"),
+                s->kv_heads, json_name(r, "num_attention_heads"), s->heads);
   s->rope_theta = rope->theta;
   s->rotary = rope->theta ? (uint32_t)(s->d * rope->rotated) : 0;
   if (s->rotary % 2)

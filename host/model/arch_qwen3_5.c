@@ -117,7 +117,8 @@ static deltaic_status read_experts(struct json_reader *r, const json_t *config, 
   s->activation = ACTIVATION_SILU;
   if (r->status) return r->status;
   if (s->k > s->E)
-    return fail(DELTAIC_BAD_FILE, "%s: num_experts_per_tok %u is more than num_experts %u", r->file, s->k, s->E);
+    return fail(DELTAIC_BAD_FILE, "%s: %s %u is more than %s %u", r->file, json_name(r, "num_experts_per_tok"), s->k,
+                json_name(r, "num_experts"), s->E);
   return DELTAIC_OK;
 }
 
@@ -139,8 +140,8 @@ static deltaic_status set_experts(struct json_reader *r, const json_t *config, c
   const bool normalized = !family->dense_layers || json_bool(r, config, "norm_topk_prob", true);
   deltaic_status status = read_experts(r, config, normalized, &s);
   if (!status && (uint64_t)s.E * (2ull * s.F > out->D ? 2ull * s.F : out->D) > INT32_MAX)
-    status = fail(DELTAIC_UNSUPPORTED, "%s: num_experts %u of moe_intermediate_size %u are more than supported",
-                  r->file, s.E, s.F);
+    status = fail(DELTAIC_UNSUPPORTED, "%s: %s %u of %s %u are more than supported", r->file,
+                  json_name(r, "num_experts"), s.E, json_name(r, "moe_intermediate_size"), s.F);
   for (uint32_t i = 0; !status && i < out->L; i++) {
     if (!family->dense_layers || !is_dense(r, config, i)) status = arch_set_ffn(out, i, &ffn_experts, &s, sizeof s);
     if (!status) status = r->status;

@@ -150,7 +150,7 @@ chat 0 "$dir/tiny_gated_deltanet" '/system Hello\n' -q --template chatml --histo
 tell() { chat 1 "$dir/tiny_gated_deltanet" "/load $1\n" -q --template chatml; }
 tell "$dir/nowhere" && err_has 'nowhere: no such file'
 head -c 100 /dev/urandom >"$dir/noise" && tell "$dir/noise" && err_has "noise: is no conversation of 'deltaic chat'"
-head -c -100 "$dir/copy" >"$dir/short" && tell "$dir/short" && err_has 'state is cut off'
+head -c -100 "$dir/copy" >"$dir/short" && tell "$dir/short" && err_has 'short: the conversation.s state is cut off'
 head -n 1 "$dir/copy" >"$dir/short" && tell "$dir/short" && err_has 'is no conversation'
 python3 - "$dir" <<'EOF'
 import sys
@@ -162,7 +162,7 @@ for name, old, new in (("roles", b'"turns":[', b'"turns":[7,'), ("ids", b'"pendi
     assert old in text[1]
     open(f"{sys.argv[1]}/{name}", "wb").write(b"\n".join([text[0], text[1].replace(old, new), text[2]]))
 EOF
-tell "$dir/flipped" && err_has 'checksum\|damaged\|malformed'
+tell "$dir/flipped" && err_has 'flipped: .*\(checksum\|damaged\|malformed\)'
 tell "$dir/roles" && err_has 'its turns'
 tell "$dir/ids" && err_has 'its pending tokens'
 chat 1 "$dir/tiny_delta_net_global" "/load $dir/copy\n" -q --template chatml && err_has 'model'

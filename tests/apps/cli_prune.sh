@@ -29,7 +29,7 @@ head -c 4000 "$dir/half/model.safetensors" | grep -q '"deltaic.method":"drrqr"' 
 "$program" info "$dir/half" --json | grep -q '"key_size": *16' || complain "info does not say 16"
 
 # ---- once more
-nothing_new 1 'is there already (force replaces' "$tiny" "$dir/half" --cut 0.5 --method l1
+nothing_new 1 'is there already (--force replaces' "$tiny" "$dir/half" --cut 0.5 --method l1
 nothing_new 2 'method l1 takes no --swaps, which is for drrqr' "$tiny" "$dir/new" --cut 0.5 --method l1 --swaps 3
 nothing_new 2 'per-layer is for what is found out' "$tiny" "$dir/new" --cut 0.5 --method l1 --per-layer
 nothing_new 2 'plot draws what a text shows' "$tiny" "$dir/new" --cut 0.5 --method l1 --plot "$dir/new.png"

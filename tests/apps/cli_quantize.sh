@@ -107,8 +107,10 @@ refused 2 'there is no type "q4km"; did you mean q4_k' quantize "$novelist" "$di
 refused 2 'which MODEL, and which OUT.gguf' quantize "$novelist"
 refused 2 'a model is given twice' quantize -m "$novelist" "$novelist" "$dir/x.gguf"
 refused 2 'it must be a file' quantize "$novelist" "$dir/x.gguf" --compare -
+refused 2 'quantize: --windows needs --compare' quantize "$novelist" "$dir/x.gguf" --windows 3
+refused 2 'quantize: --window needs --compare' quantize "$novelist" "$dir/x.gguf" -w 64
 refused 2 'writes nothing that could be compared' quantize "$novelist" "$dir/x.gguf" --compare "$dir/words" --dry-run
-refused 1 'n.gguf: is there already (force replaces it)' quantize "$novelist" "$dir/n.gguf"
+refused 1 'n.gguf: is there already (--force replaces it)' quantize "$novelist" "$dir/n.gguf"
 refused 1 'n.gguf: is the model that is to be read' quantize "$dir/n.gguf" "$dir/n.gguf" -f
 refused 1 'model.safetensors: is the model that is to be read' quantize "$novelist" "$novelist/model.safetensors" -f
 refused 1 'nowhere: no such file or folder' quantize "$dir/nowhere" "$dir/x.gguf"
@@ -117,7 +119,24 @@ refused 1 'nowhere: no such file or folder' quantize "$novelist" "$dir/x.gguf" -
 refused 1 '/dev/full: cannot be written: No space left on device' quantize "$novelist" /dev/full
 [ ! -e "$dir/x.gguf" ] || complain "a refused command has written a file"
 
-# ---- Ctrl-C leaves nothing
+# ---- Ctrl-C leaves nothing, and a comparison ends at any time
+checks=$((checks + 1))
+python3 - "$program" "$novelist" "$dir" <<'E' >"$dir/out" 2>"$dir/err" || complain 'quantize --compare, interrupted'
+import os, signal, subprocess, sys, time
+program, model, folder = sys.argv[1:]
+open(folder + "/long", "w").write("The old house was dark. " * 40000)
+start = time.time()
+subprocess.run([program, "quantize", "--help"], capture_output=True, check=True)
+begin = time.time() - start  # until the program runs
+for wait in (0.03, 0.1, 0.3, 1):
+    p = subprocess.Popen([program, "quantize", model, folder + "/x.gguf", "-d", "cpu", "-q", "-c", folder + "/long"],
+                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    time.sleep(begin + wait)
+    p.send_signal(signal.SIGINT)
+    out, err = p.communicate(timeout=100)
+    assert p.returncode == 130 and not out and err == "deltaic quantize: stopped by Ctrl-C\n", (wait, p.returncode, err)
+    assert not os.path.exists(folder + "/x.gguf")
+E
 mkdir "$dir/stop"
 last='quantize, interrupted' checks=$((checks + 1))
 set -m # else a background job ignores SIGINT

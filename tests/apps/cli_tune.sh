@@ -53,7 +53,7 @@ out_has '"done": 6'
 out_has '"memory"' && out_has '"planned"'
 [ ! -e "$dir/parts.state" ] || complain "$last: the state is left"
 same six parts
-refused 1 'is there already (force' "$tiny" "$dir/parts" "${steps[@]}"
+refused 1 'is there already (--force' "$tiny" "$dir/parts" "${steps[@]}"
 run 0 "$tiny" "$dir/parts" "${steps[@]}" --force --save-every 2
 same six parts
 

@@ -374,6 +374,32 @@ static void keys_that_are_missing_or_not_known_are_named(void **state) {
   refuses_model(&g, DELTAIC_BAD_FILE, "has no general.architecture");
 }
 
+// The model with another value of a key, which is given as the last.
+static void refuses_value(const char *key, uint32_t value, deltaic_status status, const char *text) {
+  struct gguf_text g = model_of(key, NULL);
+  char name[128];
+  uint64_t count;
+  memcpy(&count, g.bytes + 16, sizeof count);
+  count++;
+  memcpy(g.bytes + 16, &count, sizeof count);
+  snprintf(name, sizeof name, "qwen35.%s", key);
+  put_key_u32(&g, name, value);
+  refuses_model(&g, status, text);
+}
+
+static void messages_have_the_names_of_the_file(void **state) {
+  refuses_value("ssm.state_size", 0, DELTAIC_BAD_FILE, "qwen35.ssm.state_size is 0 and must be from 1");
+  refuses_value("embedding_length", 0, DELTAIC_BAD_FILE, "qwen35.embedding_length is 0");
+  refuses_value("block_count", 1, DELTAIC_BAD_FILE, "qwen35.block_count is 0");
+  refuses_value("ssm.group_count", 3, DELTAIC_BAD_SHAPE,
+                "qwen35.ssm.time_step_rank 2 is not a multiple of qwen35.ssm.group_count 3");
+  refuses_value("attention.head_count_kv", 3, DELTAIC_BAD_SHAPE,
+                "qwen35.attention.head_count_kv 3 does not divide qwen35.attention.head_count 2");
+  struct gguf_text g = ending_model(1);
+  put_key_u32(&g, "tokenizer.ggml.eos_token_id", 1 << 30);
+  refuses_model(&g, DELTAIC_BAD_FILE, "tokenizer.ggml.eos_token_id is 1073741824");
+}
+
 // ---------------------------------------------------------------- parts
 
 static void write_part(const char *name, uint32_t no, uint32_t count, uint32_t total, const char *tensor) {
@@ -440,6 +466,7 @@ int main(void) {
       cmocka_unit_test(ends_are_of_the_keys_and_of_known_control_tokens),
       cmocka_unit_test(sampling_is_of_the_keys),
       cmocka_unit_test(keys_that_are_missing_or_not_known_are_named),
+      cmocka_unit_test(messages_have_the_names_of_the_file),
       IN_FOLDER(parts_are_joined_from_the_first),
       IN_FOLDER(parts_that_disagree_are_refused),
   };
