@@ -134,6 +134,9 @@ void quantize_print(const struct quantize_result *r) {
   if (r->request->tensors) print_tensors(r->report);
   print_types(r->report);
   print_fallbacks(r->report);
+  if (info.left_out)
+    printf("left out: %llu tensor%s that the model does not need, such as %s\n", (unsigned long long)info.left_out,
+           info.left_out == 1 ? "" : "s", info.left_out_first);
   printf("%s  %s, %s%s, %s\n", r->request->dry_run ? "would be written" : "written", r->request->out, info.architecture,
          info.own_keys ? " (for Deltaic only)" : "", r->request->dry_run ? "dry run" : text_seconds(r->seconds).text);
   print_compare(r);
@@ -179,10 +182,10 @@ int quantize_print_json(const struct quantize_result *r) {
     compare = json_pack("{s:o, s:o, s:o}", "text", text_json(r->request->score.file), "before", score_json(&r->before),
                         "after", score_json(&r->after));
   json_t *object = json_pack(
-      "{s:o, s:o, s:b, s:s, s:s, s:b, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o}", "model",
+      "{s:o, s:o, s:b, s:s, s:s, s:b, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o}", "model",
       text_json(r->request->score.engine.model), "out", text_json(r->request->out), "written", !r->request->dry_run,
       "type", info.type, "architecture", info.architecture, "deltaic_only", info.own_keys, "tensors",
-      (json_int_t)info.tensors, "weights", (json_int_t)info.elements, "bytes", (json_int_t)info.bytes,
+      (json_int_t)info.tensors, "left_out", (json_int_t)info.left_out, "weights", (json_int_t)info.elements, "bytes", (json_int_t)info.bytes,
       "bits_per_weight", number_json(bits_of(info.bytes, info.elements)), "seconds", number_json(r->seconds), "types",
       types_json(r->report), "fallbacks", tensors_json(r->report, true), "compare", compare);
   if (object && r->request->tensors) json_object_set_new(object, "tensor_list", tensors_json(r->report, false));

@@ -48,6 +48,8 @@ static void fill_info(struct deltaic_quantization *z) {
                      : q->spec.architecture);
   info->type = q->type->name;
   info->tensors = q->count;
+  info->left_out = q->left_out;
+  info->left_out_first = q->left_out_first;
   for (size_t i = 0; i < q->count; i++) {
     info->bytes += quant_tensor_bytes(&q->tensors[i]);
     info->elements += quant_rows(&q->tensors[i]) * quant_columns(&q->tensors[i]);

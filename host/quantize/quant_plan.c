@@ -86,6 +86,17 @@ static deltaic_status list_all(struct quant *q) {
   return status;
 }
 
+// Counts what names_ignored() leaves out, and keeps the first name.
+static deltaic_status count_left_out(struct quant *q) {
+  for (uint64_t i = 0; i < checkpoint_count(q->checkpoint); i++) {
+    const char *name = checkpoint_at(q->checkpoint, i)->name;
+    if (!names_ignored(q->spec.names, name)) continue;
+    if (!q->left_out++) q->left_out_first = strdup(name);
+    if (!q->left_out_first) return fail_memory("a name", strlen(name) + 1);
+  }
+  return DELTAIC_OK;
+}
+
 // ---------------------------------------------------------------- the plan
 
 // Refuses what could not be run: a missing tensor, a wrong shape, a tensor that no layer uses.
@@ -103,7 +114,8 @@ deltaic_status quant_open(const char *path, const struct quant_type *type, struc
   if (!status) status = model_spec_read(path, q->checkpoint, &q->spec);
   if (status) return status;
   if (!checkpoint_keys(q->checkpoint)) q->family = quant_family_of(&q->spec);
-  status = q->family ? quant_list_family(q) : list_all(q);
+  status = count_left_out(q);
+  if (!status) status = q->family ? quant_list_family(q) : list_all(q);
   if (!status) quant_choose(q);
   return status;
 }
@@ -119,5 +131,6 @@ void quant_close(struct quant *q) {
   quant_close_files(q);
   for (size_t i = 0; i < q->count; i++) free(q->tensors[i].name);
   free(q->tensors);
+  free(q->left_out_first);
   *q = (struct quant){0};
 }

@@ -45,6 +45,8 @@ struct quant {
   const struct quant_family *family; // NULL: names and shapes of tensors are the checkpoint's
   struct quant_tensor *tensors;
   size_t count, capacity;
+  uint64_t left_out;    // tensors that are not written, since no layer uses them
+  char *left_out_first; // the first of them
 };
 
 static inline uint64_t quant_columns(const struct quant_tensor *t) { return t->shape[t->rank - 1]; }

@@ -51,6 +51,11 @@ sed -i s/capitals.gguf/mixture.gguf/ "$dir/out" && cp "$dir/out" "$dir/capitals"
 run 0 quantize "$dir/qwen3_5" "$dir/mixture.gguf" -T q4_k_m --dry-run --tensors
 cmp -s "$dir/out" "$dir/capitals" || complain "$last: another table than for a type in capitals"
 
+# The extra head is not written, and the report says so.
+out_has '^left out: 1 tensor that the model does not need, such as mtp.fc.weight$'
+run 0 quantize "$dir/qwen3_5" "$dir/mixture.gguf" --dry-run --json && json && out_has '"left_out": *1,'
+run 0 quantize "$dir/qwen3_5.gguf" "$dir/mixture.gguf" --dry-run && ! grep -q 'left out' "$dir/out" || complain "$last: left out"
+
 # A tokenizer that splits text in a way without a name is in the file as it is.
 cp -r "$dir/qwen3_5" "$dir/other" && sed -i 's/\\\\p{N}|/\\\\p{N}{1,3}|/' "$dir/other/tokenizer.json"
 run 0 quantize "$dir/other" "$dir/other.gguf" -T f32 -q
