@@ -89,11 +89,26 @@ static uint64_t gate_at(const struct layer_spec *layer, uint32_t row) {
   return query_at(layer, row) + ((const struct attention_spec *)layer->spec)->d;
 }
 
+// attn_qkv of attention layers: the rows of q_proj, then those of all keys and of all values.
+static uint64_t joined_count(const struct layer_spec *layer) {
+  const struct attention_spec *s = layer->spec;
+  return query_count(layer) + 2ull * s->kv_heads * s->d;
+}
+
+static uint64_t joined_k_at(const struct layer_spec *layer, uint32_t row) { return query_count(layer) + row; }
+
+static uint64_t joined_v_at(const struct layer_spec *layer, uint32_t row) {
+  const struct attention_spec *s = layer->spec;
+  return query_count(layer) + (uint64_t)s->kv_heads * s->d + row;
+}
+
 static const struct row_map q_rows = {qkv_count, q_at}, k_rows = {qkv_count, k_at}, v_rows = {qkv_count, v_at},
                             query_rows = {query_count, query_at}, gate_rows = {query_count, gate_at},
                             grouped_q = {qkvz_count, grouped_q_at}, grouped_k = {qkvz_count, grouped_k_at},
                             grouped_v = {qkvz_count, grouped_v_at}, grouped_z = {qkvz_count, grouped_z_at},
-                            b_rows = {ba_count, b_at}, a_rows = {ba_count, a_at};
+                            b_rows = {ba_count, b_at}, a_rows = {ba_count, a_at},
+                            joined_query = {joined_count, query_at}, joined_gate = {joined_count, gate_at},
+                            joined_k = {joined_count, joined_k_at}, joined_v = {joined_count, joined_v_at};
 
 #define LAYER "*layers.#."
 static const struct tensor_name tensors[] = {
@@ -180,6 +195,7 @@ static const struct tensor_name gguf_tensors[] = {
     NAMED(FFN_DOWN, BLOCK "ffn_down.weight"),
     NAMED(ROUTER, BLOCK "ffn_gate_inp.weight"),
     NAMED(EXPERTS_GATE, BLOCK "ffn_gate_exps.weight"),
+    NAMED(EXPERTS_GATE_UP, BLOCK "ffn_gate_up_exps.weight"),
     NAMED(EXPERTS_UP, BLOCK "ffn_up_exps.weight"),
     NAMED(EXPERTS_DOWN, BLOCK "ffn_down_exps.weight"),
     NAMED(SHARED_SCALE, BLOCK "ffn_gate_inp_shexp.weight"),
@@ -223,6 +239,23 @@ static const struct tensor_name gguf_attention_tensors[] = {
     {0},
 };
 
+// Other layouts that llama.cpp reads: of older files of Qwen3-Next, and of files whose attention is one matrix.
+static const struct tensor_name gguf_older_next_tensors[] = {
+    MAPPED(Q, BLOCK "ssm_in.weight", &grouped_q),
+    MAPPED(K, BLOCK "ssm_in.weight", &grouped_k),
+    MAPPED(V, BLOCK "ssm_in.weight", &grouped_v),
+    MAPPED(GATE, BLOCK "ssm_in.weight", &grouped_z),
+    {0},
+};
+
+static const struct tensor_name gguf_joined_attention_tensors[] = {
+    MAPPED(Q, BLOCK "attn_qkv.weight", &joined_query),
+    MAPPED(GATE, BLOCK "attn_qkv.weight", &joined_gate),
+    MAPPED(K, BLOCK "attn_qkv.weight", &joined_k),
+    MAPPED(V, BLOCK "attn_qkv.weight", &joined_v),
+    {0},
+};
+
 // The layer that predicts a second token, and what reads images.
 static const char *const ignored[] = {"mtp.*",    "model.mtp.*",           "model.visual.*",
                                       "visual.*", "*.rotary_emb.inv_freq", NULL};
@@ -240,7 +273,13 @@ const struct names names_qwen_attention = {.prefixes = PREFIXES, .tensors = atte
 const struct names names_qwen_gguf = {.prefixes = NO_PREFIX, .tensors = gguf_tensors};
 const struct names names_qwen_gguf_delta = {
     .prefixes = NO_PREFIX, .tensors = gguf_delta_tensors, .base = &names_qwen_gguf};
+static const struct names gguf_older_next = {
+    .prefixes = NO_PREFIX, .tensors = gguf_older_next_tensors, .base = &names_qwen_gguf};
+static const struct names gguf_next_delta = {
+    .prefixes = NO_PREFIX, .tensors = gguf_delta_tensors, .base = &gguf_older_next};
 const struct names names_qwen_gguf_next = {
-    .prefixes = NO_PREFIX, .tensors = gguf_next_tensors, .base = &names_qwen_gguf_delta};
+    .prefixes = NO_PREFIX, .tensors = gguf_next_tensors, .base = &gguf_next_delta};
+static const struct names gguf_joined_attention = {
+    .prefixes = NO_PREFIX, .tensors = gguf_joined_attention_tensors, .base = &names_qwen_gguf};
 const struct names names_qwen_gguf_attention = {
-    .prefixes = NO_PREFIX, .tensors = gguf_attention_tensors, .base = &names_qwen_gguf};
+    .prefixes = NO_PREFIX, .tensors = gguf_attention_tensors, .base = &gguf_joined_attention};

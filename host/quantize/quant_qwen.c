@@ -210,10 +210,10 @@ static deltaic_status list_role(struct quant *q, uint32_t layer, const struct te
   return DELTAIC_OK;
 }
 
-// A role's first name in the chain of tables counts.
+// A role's first name in the chain of tables counts. Gates and ups of experts are written apart.
 static deltaic_status list_layer(struct quant *q, uint32_t layer) {
   deltaic_status status = DELTAIC_OK;
-  bool done[ROLE_OUTPUT_BIAS + 1] = {0};
+  bool done[ROLE_OUTPUT_BIAS + 1] = {[ROLE_EXPERTS_GATE_UP] = true};
   for (const struct names *n = names_of(q, layer); n; n = n->base)
     for (const struct tensor_name *t = n->tensors; t->pattern && !status; t++) {
       const bool inside = strchr(t->pattern, '#') != NULL;

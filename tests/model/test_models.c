@@ -557,8 +557,9 @@ static void gguf_files_compute_their_float64_references(deltaic_device *device) 
   static const char *const names[][2] = {{"gguf_qwen3_5", "released_qwen3_5"},
                                          {"gguf_blocks", "gguf_blocks"},
                                          {"gguf_qwen3_5_moe", "released_qwen3_5_moe"},
-                                         {"gguf_qwen3_next", "gguf_qwen3_next"}};
-  for (int i = 0; i < models_for(device, 4, 2); i++) {
+                                         {"gguf_qwen3_next", "gguf_qwen3_next"},
+                                         {"gguf_qwen3_next_joined", "gguf_qwen3_next"}};
+  for (int i = 0; i < models_for(device, 5, 2); i++) {
     char path[512], reference[600];
     snprintf(path, sizeof path, TESTS_DIR "/vectors/models/%s/model.gguf", names[i][0]);
     snprintf(reference, sizeof reference, TESTS_DIR "/vectors/models/%s/reference.safetensors", names[i][1]);

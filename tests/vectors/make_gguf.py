@@ -3,7 +3,7 @@
 Usage: make_gguf.py FOLDER_OF_REFERENCE OUT_FOLDER   (the folder of reference_released.py and gguf_blocks.py)
 
 gguf_qwen3_5 and gguf_qwen3_5_moe are models/released_... in F32 and BF16, with a second-token block that is passed over; their
-references are the folders'. gguf_qwen3_next is a random one. gguf_blocks has every quantized type; random blocks are its weights, and its reference is float64 of
+references are the folders'. gguf_qwen3_next is a random one, gguf_qwen3_next_joined the same with tensors joined. gguf_blocks has every quantized type; random blocks are its weights, and its reference is float64 of
 what they decode to. Names, folded norms and the order of value heads are those of llama.cpp's converter."""
 import json, os, struct, sys
 import numpy as np
@@ -218,6 +218,30 @@ NEXT = dict({k: v for k, v in M.CASES["qwen3_next"].items()}, num_hidden_layers=
             layer_types=["linear_attention", "full_attention"])
 
 
+def join(tensors, t):
+    """Delta layers with ssm_in as in the folder, attention with one attn_qkv, gates and ups of each expert together."""
+    out = dict(tensors)
+    for name, x in t.items():
+        if name.endswith("in_proj_qkvz.weight"):
+            block = gguf_name(name.replace("qkvz", "qkv")).removesuffix("attn_qkv.weight")
+            del out[block + "attn_qkv.weight"], out[block + "attn_gate.weight"]
+            out[block + "ssm_in.weight"] = (x.shape, "BF16", encode(x, "BF16"))
+    for name in tensors:
+        block = name.removesuffix("attn_q.weight")
+        if block != name:
+            parts = [out.pop(block + f"attn_{p}.weight") for p in "qkv"]
+            shape = (sum(shape[0] for shape, _, _ in parts), parts[0][0][1])
+            out[block + "attn_qkv.weight"] = (shape, "BF16", b"".join(body for _, _, body in parts))
+        block = name.removesuffix("ffn_gate_exps.weight")
+        if block != name:
+            (E, F, D), _, gates = out.pop(name)
+            ups = out.pop(block + "ffn_up_exps.weight")[2]
+            size = len(gates) // E
+            both = [x[e * size:(e + 1) * size] for e in range(E) for x in (gates, ups)]
+            out[block + "ffn_gate_up_exps.weight"] = ((E, 2 * F, D), "BF16", b"".join(both))
+    return out
+
+
 def following(folder, seed):
     """Qwen3-Next, whose value heads keep the folder's order."""
     rng = np.random.default_rng(seed)
@@ -229,9 +253,14 @@ def following(folder, seed):
             y = convert(name, x, NEXT, tiled=False)
             kind = "BF16" if y.ndim > 1 and "conv1d" not in name else "F32"
             tensors[out] = (y.shape, kind, encode(y, kind))
-    c = dict(NEXT, rope_parameters=M.ROPE)
-    return finish(folder, "qwen3_next", NEXT, t, lambda path: write_gguf(path, keys_of(c, 0, "qwen3next"), tensors), rng) or following(
-        folder, seed + 100)
+    keys = keys_of(dict(NEXT, rope_parameters=M.ROPE), 0, "qwen3next")
+
+    def put(path):
+        write_gguf(path, keys, tensors)
+        joined = path.replace("qwen3_next", "qwen3_next_joined")
+        os.makedirs(os.path.dirname(joined), exist_ok=True)
+        write_gguf(joined, keys, join(tensors, t))
+    return finish(folder, "qwen3_next", NEXT, t, put, rng) or following(folder, seed + 100)
 
 
 def blocks(folder, seed):
