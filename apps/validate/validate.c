@@ -15,8 +15,8 @@ static const struct usage usage = {
                "mixer outputs and other activations of each layer, greedy choices, likelihood.",
     .text =
         "The limits follow from the precision of the reference, which its metadata name: a relative RMS of 5e-6 for "
-        "float64, 1e-5 for float32, 1e-3 for float16 and 6e-3 for bfloat16. If the file has both a precise reference "
-        "and "
+        "float64, 1e-5 for float32, 1e-3 for float16 and 6e-3 for bfloat16. With --precision fast it is 2e-3 in place of "
+        "the first two. If the file has both a precise reference and "
         "another program's numbers, for example fla's on CUDA, the table shows both distances from the precise one, "
         "and "
         "ours must be the smaller. A file with gradients (grad.NAME for tensors of the checkpoint) is compared with "
@@ -131,6 +131,7 @@ int command_validate(int argc, char **argv) {
     return complain(EXIT_USAGE, "%s: holds no gradients: it takes no --%s", arguments.items[arguments.count - 1],
                     given);
   struct validation v = {.path = r.engine.model, .file = arguments.items[arguments.count - 1], .limit = r.limit};
+  v.fast = engine_precision(&r.engine) == DELTAIC_PRECISION_FAST;
   code = compare(&v, &r);
   if (!code) code = report(&v, &r);
   code = engine_close(&v.engine, code);

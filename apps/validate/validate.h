@@ -55,6 +55,7 @@ struct validation {
   struct source sources[SOURCES];
   size_t source_count;
   float limit; // --limit; 0: the limit of the precision
+  bool fast;   // --precision fast
   int32_t *ids, *positions;
   size_t n, rows; // number of tokens; number of rows of logits
   int32_t layers, vocabulary;
@@ -84,6 +85,7 @@ int32_t first_layer_over(const struct comparison *c, int32_t layers); // -1: non
 bool comparison_passes(const struct comparison *c, int32_t layers);
 // Returns the comparison of our tensor with the truth of c, or NULL.
 const struct comparison *against_truth(const struct validation *v, const struct comparison *c);
+const struct precision_row *limits_of(const struct validation *v, const struct source *source);
 double nll_limit(const struct validation *v, size_t source);
 bool nll_passes(const struct validation *v);
 // Describes the first failure in a sentence. It returns false if there is no failure.

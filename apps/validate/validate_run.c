@@ -219,7 +219,7 @@ int run_greedy(struct validation *v, const struct engine_options *options) {
   size_t n = 0, count = 0;
   deltaic_session *session = NULL;
   if (!deltaic_tensors_find(v->tensors, "greedy.tokens", NULL)) return EXIT_OK;
-  v->greedy.limit = precision_rows[v->sources[0].precision].margin;
+  v->greedy.limit = limits_of(v, &v->sources[0])->margin;
   int code = read_integers(v, "greedy.prompt", &prompt, &n);
   if (!code) code = read_integers(v, "greedy.tokens", &tokens, &count);
   float *margins = must_resize(NULL, count * sizeof *margins);

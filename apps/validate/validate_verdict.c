@@ -25,7 +25,7 @@ const struct comparison *against_truth(const struct validation *v, const struct 
   return NULL;
 }
 
-double nll_limit(const struct validation *v, size_t source) { return precision_rows[v->sources[source].precision].nll; }
+double nll_limit(const struct validation *v, size_t source) { return limits_of(v, &v->sources[source])->nll; }
 
 bool nll_passes(const struct validation *v) {
   for (size_t i = 0; v->nll.there && i < v->source_count; ++i) {

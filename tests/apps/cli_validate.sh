@@ -41,6 +41,10 @@ out_has '^mixer_output by layer, piece 1, against float64$' && png "$dir/error.p
 run 0 validate -q -d cpu "$tiny" "$tiny/reference.safetensors" --json
 json && out_has '"verdict": "pass"'
 
+# Fast precision has limits of its own.
+run 0 validate -q -d cpu "$tiny" "$tiny/reference.safetensors" --precision fast && out_has '^  logits  *float64 .* 2.00e-03 .* pass$'
+out_has '^mean NLL .* of 0.002;'
+
 # ---- validate: a weight of layer 2 changed, by setting two bytes in the middle of its k_proj
 changed=$dir/changed
 mkdir "$changed"
