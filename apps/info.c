@@ -69,6 +69,9 @@ static void print_info(const struct info *info) {
     printf("MLP %d\n", m->mlp_width);
   else
     printf("no MLP\n");
+  if (m->experts)
+    printf("%-14s%d of width %d, %d a token: %s active parameters\n", "experts", m->experts, m->expert_width,
+           m->experts_per_token, text_short((double)m->active_parameters).text);
   printf("%-14s%d for queries and keys of %d, %d for values of %d\n", "heads", m->heads, m->key_size, m->value_heads,
          m->value_size);
   print_tokens(info);
@@ -84,6 +87,11 @@ static int print_json(const struct info *info) {
   json_t *sizes = json_pack("{s:i, s:i, s:i, s:i, s:i, s:i, s:i}", "width", m->width, "layers", m->layers, "heads",
                             m->heads, "value_heads", m->value_heads, "key_size", m->key_size, "value_size",
                             m->value_size, "mlp_width", m->mlp_width);
+  json_t *experts = json_null();
+  if (m->experts)
+    experts = json_pack("{s:i, s:i, s:i, s:I, s:I}", "count", m->experts, "per_token", m->experts_per_token, "width",
+                        m->expert_width, "active_parameters", (json_int_t)m->active_parameters, "bytes",
+                        (json_int_t)m->expert_bytes);
   json_t *bytes = json_pack("{s:I, s:I, s:I, s:I, s:I, s:o}", "sequences", (json_int_t)info->sequences, "weights_bytes",
                             (json_int_t)memory->weights_bytes, "state_bytes", (json_int_t)memory->state_bytes,
                             "scratch_bytes", (json_int_t)memory->scratch_bytes, "cache_per_token",
@@ -92,12 +100,12 @@ static int print_json(const struct info *info) {
   for (size_t i = 0; i < info->end_count; ++i) json_array_append_new(ends, json_integer(info->ends[i]));
   if (info->tokenizer)
     tokenizer = json_pack("{s:o, s:i}", "kind", text_json(info->tokenizer), "size", info->tokenizer_size);
-  return json_finish(json_pack("{s:o, s:o, s:o, s:I, s:o, s:i, s:o, s:o, s:o, s:b, s:o, s:o, s:o}", "checkpoint",
+  return json_finish(json_pack("{s:o, s:o, s:o, s:I, s:o, s:i, s:o, s:o, s:o, s:b, s:o, s:o, s:o, s:o}", "checkpoint",
                                text_json(info->path), "architecture", text_json(m->architecture), "layers_text",
                                text_json(m->layers_text), "parameters", (json_int_t)m->parameters, "formats",
                                text_json(m->formats), "vocabulary", m->vocabulary, "bos_token",
                                token_json(m->bos_token), "eos_token", token_json(m->eos_token), "end_tokens", ends,
-                               "grows", m->grows, "sizes", sizes, "memory", bytes, "tokenizer", tokenizer));
+                               "grows", m->grows, "sizes", sizes, "experts", experts, "memory", bytes, "tokenizer", tokenizer));
 }
 
 static int inspect(const struct engine_options *options, bool as_json) {

@@ -248,6 +248,11 @@ typedef struct deltaic_model_info {
   int32_t bos_token;     /* -1 when there is none */
   int32_t eos_token;     /* the first of deltaic_model_ends(); -1 when there is none */
   uint64_t fingerprint;  /* of config.json and every tensor's name, shape and data; 0 from deltaic_model_inspect() */
+  int32_t experts;            /* of the first layer with a mixture of experts; 0: there is none */
+  int32_t experts_per_token;  /* that the router chooses */
+  int32_t expert_width;       /* of one of them */
+  uint64_t active_parameters; /* parameters less those of the experts that a token does not choose */
+  uint64_t expert_bytes;      /* of all these experts' weights on the device, in all layers; part of weights_bytes */
 } deltaic_model_info;
 
 typedef struct deltaic_memory {
@@ -497,7 +502,8 @@ typedef enum deltaic_probe_kind {
   DELTAIC_PROBE_DECAY = 16,        /* rows x value heads: natural logarithms, at most 0; gated layers only */
   DELTAIC_PROBE_HEADS = 32,        /* rows x (value heads * value size): input of the output projection */
   DELTAIC_PROBE_MIXER_OUTPUT = 64, /* rows x width: the mixer's addition to the residual stream */
-  DELTAIC_PROBE_STATE = 128        /* (value heads * key size) x value size: the state after the slice */
+  DELTAIC_PROBE_STATE = 128,       /* (value heads * key size) x value size: the state after the slice */
+  DELTAIC_PROBE_EXPERTS = 256      /* rows x experts per token: the indices of the experts that the router chose */
 } deltaic_probe_kind;
 
 typedef struct deltaic_probed {

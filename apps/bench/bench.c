@@ -174,6 +174,7 @@ static int open_bench(struct bench *b, struct engine_options *options) {
   uint32_t longest = longest_row(b);
   options->context = longest + 16;
   b->sequences = options->sequences;
+  b->token_count = longest;
   b->tokens = must_resize(NULL, (longest + b->sequences) * sizeof *b->tokens);
   b->pieces = must_resize(NULL, b->sequences * sizeof *b->pieces);
   b->drawn = must_resize(NULL, b->sequences * sizeof *b->drawn);
@@ -188,6 +189,7 @@ static int bench(struct bench *b, struct engine_options *options) {
   int written = EXIT_OK;
   if (!code) {
     code = measure(b);
+    if (!code && b->kernels && b->engine.model_info.experts) code = complain_work(bench_experts_measure(b, options));
     b->complete = !code;
     if (b->row_count && b->as_json)
       written = bench_print_json(b);
@@ -218,7 +220,8 @@ int command_bench(int argc, char **argv) {
       COUNT('s', "sequences", "N", &engine.sequences, 1, 256, "texts read and decoded at once"),
       COUNT('r', "repeat", "N", &b.repeat, 1, 1000, "runs of each row, after a warm-up"),
       NUMBER(0, "seconds", "X", &b.row_seconds, 1e6, "start no more runs of a row after this long"),
-      FLAG('k', "kernels", &b.kernels, "a table of kernels for each row, with their floors"),
+      FLAG('k', "kernels", &b.kernels,
+           "a table of kernels for each row, with their floors; of a mixture of experts, one of the experts chosen"),
       FLAG(0, "operators", &operators,
            "the delta rule's kernels and products of matrices by themselves instead: time, floor and error of each "
            "shape; needs no model"),

@@ -28,6 +28,15 @@ struct row {
   size_t kernel_count;
 };
 
+// Tokens evaluated at once, and the experts that they choose.
+enum { EXPERT_ROWS = 8 };
+struct experts_row {
+  uint32_t tokens;
+  double chosen;  // distinct experts, the mean of the layers
+  uint64_t bytes; // of the weights of the chosen experts, in all layers
+  double seconds; // of the kernels whose names say that they multiply with experts
+};
+
 struct bench {
   const char *model;
   struct engine engine;
@@ -35,6 +44,7 @@ struct bench {
   deltaic_session *session;
   uint32_t sequences; // number of sequences
   int32_t *tokens;
+  uint32_t token_count;
   deltaic_piece *pieces; // one per sequence
   int32_t *drawn;        // one per sequence
   struct bench_rates rates;
@@ -44,6 +54,8 @@ struct bench {
   bool complete; // every row was measured
   struct row rows[ROWS];
   size_t row_count;
+  struct experts_row experts[EXPERT_ROWS];
+  size_t experts_count;
 };
 
 enum { BENCH_MATMULS = 16 };
@@ -64,6 +76,10 @@ bool bench_matmuls_right(const struct bench_matmuls *b, double most_error);
 
 // Runs bench --operators and returns an exit code. only: a part of the row's text, or NULL for all rows.
 int bench_operators(struct engine_options *options, const char *only, uint32_t repeat, bool as_json);
+// Fills the rows of experts with sessions of one sequence. The model has experts.
+deltaic_status bench_experts_measure(struct bench *b, const struct engine_options *options);
+void bench_experts_print(const struct bench *b);
+json_t *bench_experts_json(const struct bench *b);
 void bench_print(const struct bench *bench);
 int bench_print_json(const struct bench *bench); // returns an exit code
 #endif

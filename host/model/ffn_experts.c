@@ -92,12 +92,26 @@ static void experts_forward(const void *spec, const void *weights, const struct 
   const struct tensor shared_in = s->shared ? shared_act(s, w, l, h) : none;
   op_route(l, &(struct route){
                   .ids = ids, .weights = scores, .logits = logits, .experts = s->E, .normalized = s->normalized});
+  op_probe(l, DELTAIC_PROBE_EXPERTS, ids, T, s->k, &call->probed_layer);
   op_group(l, order, starts, ids);
   if (s->shared) op_linear(l, shared, shared_in, w->shared_down, none);
   op_experts(l, &(struct experts){gate_up, h, w->gate_up, ids, order, starts});
   op_glu(l, act, tensor_cols(gate_up, 0, s->F), tensor_cols(gate_up, s->F, s->F), s->activation);
   op_experts(l, &(struct experts){down, act, w->down, ids, order, starts});
   op_mix(l, &(struct mix){.y = y, .x = down, .weights = scores, .shared = shared, .logits = logits, .gate_col = s->E});
+}
+
+static void experts_describe(const void *spec, const void *weights, uint32_t D, deltaic_model_info *info) {
+  const struct experts_spec *s = spec;
+  const struct experts_weights *w = weights;
+  if (!info->experts) {
+    info->experts = (int32_t)s->E;
+    info->experts_per_token = (int32_t)s->k;
+    info->expert_width = (int32_t)s->F;
+  }
+  info->active_parameters -= (uint64_t)(s->E - s->k) * 3 * s->F * D;
+  info->expert_bytes += dtype_bytes(w->gate_up.dtype, (uint64_t)w->gate_up.rows * w->gate_up.stride) +
+                        dtype_bytes(w->down.dtype, (uint64_t)w->down.rows * w->down.stride);
 }
 
 static uint32_t experts_width(const void *spec) {
@@ -108,4 +122,5 @@ static uint32_t experts_width(const void *spec) {
 const struct ffn ffn_experts = {.weights_bytes = sizeof(struct experts_weights),
                                 .width = experts_width,
                                 .bind = experts_bind,
+                                .describe = experts_describe,
                                 .forward = experts_forward};

@@ -115,12 +115,16 @@ static void fill_info(struct deltaic_model *m) {
   i->vocabulary = (int32_t)s->V;
   i->width = (int32_t)s->D;
   i->layers = (int32_t)s->L;
-  i->parameters = m->weights.parameters;
+  i->parameters = i->active_parameters = m->weights.parameters;
   describe_formats(&m->weights, i->formats, sizeof i->formats);
   i->context = (int32_t)s->context;
   i->grows = model_grows(s);
   i->bos_token = s->bos;
   i->eos_token = s->eos;
+  for (uint32_t l = 0; l < s->L; l++) {
+    const struct ffn *ffn = s->layers[l].ffn;
+    if (ffn && ffn->describe) ffn->describe(s->layers[l].ffn_spec, m->blocks[l].ffn, s->D, i);
+  }
   for (uint32_t l = 0; l < s->L && !i->mlp_width; l++)
     if (s->layers[l].ffn) i->mlp_width = (int32_t)s->layers[l].ffn->width(s->layers[l].ffn_spec);
   for (uint32_t l = 0; l < s->L; l++) {

@@ -265,7 +265,7 @@ void deltaic_session_cancel(deltaic_session *s) {
 
 deltaic_status deltaic_session_probe(deltaic_session *s, uint32_t kinds, deltaic_probe_function probe, void *user) {
   if (!s) return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_session_probe: session is NULL");
-  if (!probe != !kinds || kinds >= 2 * DELTAIC_PROBE_STATE)
+  if (!probe != !kinds || kinds >= 2 * DELTAIC_PROBE_EXPERTS)
     return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_session_probe: kinds is %u, with%s a function", kinds,
                 probe ? "" : "out");
   if (s->shape.sequences > 1)

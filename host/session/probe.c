@@ -30,10 +30,20 @@ static bool fetch(struct probe *p, struct recorder *c, struct tensor t) {
   return p->status == DELTAIC_OK;
 }
 
+// Indices are integers on the device.
+static void make_floats(float *data, uint64_t n) {
+  for (uint64_t i = 0; i < n; i++) {
+    int32_t index;
+    memcpy(&index, data + i, sizeof index);
+    data[i] = (float)index;
+  }
+}
+
 void probe_look(void *context, struct recorder *c, const struct probed *op) {
   struct probe *p = context;
   deltaic_probed probed = op->what;
   if (!fetch(p, c, op->t)) return;
+  if (probed.kind == DELTAIC_PROBE_EXPERTS) make_floats(p->data, (uint64_t)probed.rows * probed.cols);
   probed.position = p->position + (probed.kind == DELTAIC_PROBE_STATE ? p->tokens - 1 : 0);
   probed.data = p->data;
   if (!p->function(p->user, &probed)) p->status = fail(DELTAIC_CANCELLED, "the probe stopped the computation");

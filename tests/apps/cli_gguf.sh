@@ -66,6 +66,23 @@ run 0 validate "$vectors/models/gguf_qwen3_5/model.gguf" "$vectors/models/releas
 out_has '12 of 12 as in the reference'
 run 0 rank "$whole" --text "$dir/text" -d cpu -q && out_has '^whole.gguf'
 
+# ---- a mixture of experts: one token reads its own experts, many read all
+mixture=$vectors/models/gguf_qwen3_5_moe/model.gguf
+run 0 info "$mixture" -d cpu && out_has '^experts  *5 of width 12, 2 a token: 57.5 k active parameters$'
+run 0 info "$whole" -d cpu && ! grep -q '^experts' "$dir/out" || complain "$last: experts"
+run 0 bench "$mixture" -d cpu --kernels --prompt-tokens 64 -n 2 -r 1 && out_has '^experts: 5 a layer, 2 a token, '
+out_has '^  *1  *2.0  .*  40%  ' && out_has '^  *64  *5.0  .*  100%  '
+run 0 bench "$mixture" -d cpu --kernels --prompt-tokens 64 -n 2 -r 1 --json && json
+python3 - "$dir/out" <<'E' || complain "$last: other experts"
+import json, sys
+rows = json.load(open(sys.argv[1]))["experts"]
+every = rows[0]["all_bytes"]
+assert [r["tokens"] for r in rows] == [1, 2, 4, 16, 64] and rows[0]["chosen"] == 2 and rows[-1]["chosen"] == 5
+assert every >= 3 * 5 * 3 * 12 * 40 * 2 and rows[-1]["bytes"] == every and rows[0]["bytes"] == int(every * 2 / 5)
+assert all(r["seconds"] > 0 and 2 <= r["chosen"] <= min(5, 2 * r["tokens"]) for r in rows)
+E
+run 0 bench "$whole" -d cpu --kernels --prompt-tokens 16 -n 2 -r 1 --json && out_has '"experts": \[\]'
+
 # ---- what is refused
 refused 1 'whole.gguf: is a GGUF file; give the model.s folder instead' prune "$whole" "$dir/pruned" --cut 0.5 --text "$dir/text"
 [ ! -e "$dir/pruned" ] || complain "$last: there is a checkpoint"

@@ -144,6 +144,11 @@ class ModelInfo(Struct):
         ("bos_token", c_int32),
         ("eos_token", c_int32),
         ("fingerprint", c_uint64),
+        ("experts", c_int32),
+        ("experts_per_token", c_int32),
+        ("expert_width", c_int32),
+        ("active_parameters", c_uint64),
+        ("expert_bytes", c_uint64),
     ]
 
 
