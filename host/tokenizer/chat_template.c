@@ -15,7 +15,7 @@
 #define QWEN35 CHATML, .think = "<think>\n", .no_think = NO_THINK, .drops_thinking = true, .trims = true, .strict = true
 
 static const deltaic_template templates[] = {
-    {.name = "chatml", .models = "Qwen3 Instruct 2507, Qwen3-Next Instruct", CHATML},
+    {.name = "chatml", .models = "Qwen3 Instruct 2507, Qwen3-Next Instruct, Qwen3-Coder-Next", CHATML},
     {.name = "qwen2.5",
      .models = "Qwen2.5 Instruct",
      CHATML,
@@ -82,6 +82,7 @@ static const struct {
   const char *name;
 } published[] = {
     {0x3e10ac2d6bfc1e96, "chatml"},          // qwen3-next-instruct
+    {0xdb0da8eca7c72684, "chatml"},          // qwen3-coder-next
     {0xee1f970b1e64df87, "qwen2.5"},         // qwen2.5
     {0xa04664bea7f7f831, "qwen2.5"},         // qwen2.5-gguf
     {0xe176c7d266c1e62b, "qwen3"},           // qwen3
