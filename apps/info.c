@@ -100,12 +100,12 @@ static int print_json(const struct info *info) {
   for (size_t i = 0; i < info->end_count; ++i) json_array_append_new(ends, json_integer(info->ends[i]));
   if (info->tokenizer)
     tokenizer = json_pack("{s:o, s:i}", "kind", text_json(info->tokenizer), "size", info->tokenizer_size);
-  return json_finish(json_pack("{s:o, s:o, s:o, s:I, s:o, s:i, s:o, s:o, s:o, s:b, s:o, s:o, s:o, s:o}", "checkpoint",
-                               text_json(info->path), "architecture", text_json(m->architecture), "layers_text",
-                               text_json(m->layers_text), "parameters", (json_int_t)m->parameters, "formats",
-                               text_json(m->formats), "vocabulary", m->vocabulary, "bos_token",
-                               token_json(m->bos_token), "eos_token", token_json(m->eos_token), "end_tokens", ends,
-                               "grows", m->grows, "sizes", sizes, "experts", experts, "memory", bytes, "tokenizer", tokenizer));
+  return json_finish(json_pack(
+      "{s:o, s:o, s:o, s:I, s:o, s:i, s:o, s:o, s:o, s:b, s:o, s:o, s:o, s:o}", "checkpoint", text_json(info->path),
+      "architecture", text_json(m->architecture), "layers_text", text_json(m->layers_text), "parameters",
+      (json_int_t)m->parameters, "formats", text_json(m->formats), "vocabulary", m->vocabulary, "bos_token",
+      token_json(m->bos_token), "eos_token", token_json(m->eos_token), "end_tokens", ends, "grows", m->grows, "sizes",
+      sizes, "experts", experts, "memory", bytes, "tokenizer", tokenizer));
 }
 
 static int inspect(const struct engine_options *options, bool as_json) {

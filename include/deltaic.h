@@ -839,7 +839,7 @@ typedef struct deltaic_quantization_info {
                             values differ in length, which llama.cpp does not support */
   uint64_t tensors, elements, bytes;
   uint64_t left_out;          /* tensors of the model that the file does not have, since they are no part of what
-                                 deltaic_model_open() runs: an extra head that predicts a second token, what reads images */
+                                 deltaic_model_open() runs: an extra head for a second token, what reads images */
   const char *left_out_first; /* the name of the first of them, valid as long as the report; NULL: none */
 } deltaic_quantization_info;
 DELTAIC_API void deltaic_quantization_get_info(const deltaic_quantization *report, deltaic_quantization_info *info);

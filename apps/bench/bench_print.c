@@ -121,8 +121,8 @@ int bench_print_json(const struct bench *b) {
       json_pack("{s:o, s:o, s:I, s:I}", "path", text_json(b->model), "architecture", text_json(m->architecture),
                 "parameters", (json_int_t)m->parameters, "weights_bytes", (json_int_t)b->memory.weights_bytes);
   json_t *products = b->kernels ? number_json(b->rates.matrices) : json_null();
-  return json_finish(json_pack("{s:s, s:b, s:I, s:o, s:o, s:o, s:o, s:o, s:o}", "version", deltaic_version(), "complete",
-                               b->complete, "sequences", (json_int_t)b->sequences, "device",
+  return json_finish(json_pack("{s:s, s:b, s:I, s:o, s:o, s:o, s:o, s:o, s:o}", "version", deltaic_version(),
+                               "complete", b->complete, "sequences", (json_int_t)b->sequences, "device",
                                bench_device_json(&b->engine), "model", model, "copy_bytes_per_second",
                                number_json(b->rates.copy), "products_per_second", products, "rows", rows, "experts",
                                bench_experts_json(b)));

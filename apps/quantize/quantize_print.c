@@ -181,13 +181,14 @@ int quantize_print_json(const struct quantize_result *r) {
   if (r->request->score.file)
     compare = json_pack("{s:o, s:o, s:o}", "text", text_json(r->request->score.file), "before", score_json(&r->before),
                         "after", score_json(&r->after));
-  json_t *object = json_pack(
-      "{s:o, s:o, s:b, s:s, s:s, s:b, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o}", "model",
-      text_json(r->request->score.engine.model), "out", text_json(r->request->out), "written", !r->request->dry_run,
-      "type", info.type, "architecture", info.architecture, "deltaic_only", info.own_keys, "tensors",
-      (json_int_t)info.tensors, "left_out", (json_int_t)info.left_out, "weights", (json_int_t)info.elements, "bytes", (json_int_t)info.bytes,
-      "bits_per_weight", number_json(bits_of(info.bytes, info.elements)), "seconds", number_json(r->seconds), "types",
-      types_json(r->report), "fallbacks", tensors_json(r->report, true), "compare", compare);
+  json_t *object =
+      json_pack("{s:o, s:o, s:b, s:s, s:s, s:b, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o}", "model",
+                text_json(r->request->score.engine.model), "out", text_json(r->request->out), "written",
+                !r->request->dry_run, "type", info.type, "architecture", info.architecture, "deltaic_only",
+                info.own_keys, "tensors", (json_int_t)info.tensors, "left_out", (json_int_t)info.left_out, "weights",
+                (json_int_t)info.elements, "bytes", (json_int_t)info.bytes, "bits_per_weight",
+                number_json(bits_of(info.bytes, info.elements)), "seconds", number_json(r->seconds), "types",
+                types_json(r->report), "fallbacks", tensors_json(r->report, true), "compare", compare);
   if (object && r->request->tensors) json_object_set_new(object, "tensor_list", tensors_json(r->report, false));
   return json_finish(object);
 }

@@ -15,7 +15,8 @@ static const struct usage usage = {
                "mixer outputs and other activations of each layer, greedy choices, likelihood.",
     .text =
         "The limits follow from the precision of the reference, which its metadata name: a relative RMS of 5e-6 for "
-        "float64, 1e-5 for float32, 1e-3 for float16 and 6e-3 for bfloat16. With --precision fast it is 2e-3 in place of "
+        "float64, 1e-5 for float32, 1e-3 for float16 and 6e-3 for bfloat16. With --precision fast it is 2e-3 in place "
+        "of "
         "the first two. If the file has both a precise reference and "
         "another program's numbers, for example fla's on CUDA, the table shows both distances from the precise one, "
         "and "

@@ -81,8 +81,8 @@ int64_t json_int(struct json_reader *r, const json_t *object, const char *key, i
   }
   if (number >= low && number <= high) return number;
   if (!r->status)
-    r->status = fail(DELTAIC_BAD_FILE, "%s: %s is %lld and must be from %lld to %lld", r->file, json_name(r, key), (long long)number,
-                     (long long)low, (long long)high);
+    r->status = fail(DELTAIC_BAD_FILE, "%s: %s is %lld and must be from %lld to %lld", r->file, json_name(r, key),
+                     (long long)number, (long long)low, (long long)high);
   return missing;
 }
 
@@ -97,7 +97,8 @@ double json_number(struct json_reader *r, const json_t *object, const char *key,
   double number = json_number_value(value);
   if (isfinite(number) && number >= low && number <= high) return number;
   if (!r->status)
-    r->status = fail(DELTAIC_BAD_FILE, "%s: %s is %g and must be from %g to %g", r->file, json_name(r, key), number, low, high);
+    r->status =
+        fail(DELTAIC_BAD_FILE, "%s: %s is %g and must be from %g to %g", r->file, json_name(r, key), number, low, high);
   return missing;
 }
 

@@ -100,7 +100,8 @@ int arch_choice(struct json_reader *r, const json_t *config, const char *key, co
   const char *text = json_text(r, config, key, choices[0]);
   for (int i = 0; choices[i]; i++)
     if (!strcmp(choices[i], text)) return i;
-  if (!r->status) r->status = fail(DELTAIC_UNSUPPORTED, "%s: %s \"%.100s\" is not supported", r->file, json_name(r, key), text);
+  if (!r->status)
+    r->status = fail(DELTAIC_UNSUPPORTED, "%s: %s \"%.100s\" is not supported", r->file, json_name(r, key), text);
   return 0;
 }
 

@@ -163,8 +163,8 @@ deltaic_status arch_read_rope(struct json_reader *r, const json_t *config, doubl
 
 deltaic_status arch_check_value_heads(const struct json_reader *r, const struct delta_spec *s) {
   if (s->Hv % s->H == 0) return DELTAIC_OK;
-  return fail(DELTAIC_BAD_SHAPE, "%s: %s %u is not a multiple of %s %u", r->file, json_name(r, "linear_num_value_heads"),
-              s->Hv, json_name(r, "linear_num_key_heads"), s->H);
+  return fail(DELTAIC_BAD_SHAPE, "%s: %s %u is not a multiple of %s %u", r->file,
+              json_name(r, "linear_num_value_heads"), s->Hv, json_name(r, "linear_num_key_heads"), s->H);
 }
 
 deltaic_status arch_check_heads(const struct json_reader *r, const struct arch_rope *rope, struct attention_spec *s) {
