@@ -16,7 +16,8 @@ enum {
 struct slot {
   uint64_t position; // number of evaluated tokens
   bool has_logits;   // its row of `last` has the logits at this position
-  bool broken;       // its state is undefined after a failure
+  bool broken;       // its state is undefined after a failure, or not wholly loaded
+  uint64_t loaded;   // bytes so far of a state that is loaded range by range; 0: none is
 };
 
 // A recording that is replayed, one for each number of sequences that a call has had.

@@ -1,180 +1,34 @@
 // state: saves a sequence's state as bytes, loads it, and forks sessions.
-//
-// The format is little endian, like every known device:
-//   a header, then the state tensors of each layer in order, then the bits of seen tokens, then the last logits if
-//   there are any. A cache is written as its positions from the oldest that can still be read to the newest, so that it
-//   also fits a session with another context or batch. The checksum is FNV-1a over everything after the header, eight
-//   bytes at a time.
-#include "hash.h"
 #include "platform.h"
-#include "session.h"
+#include "state_bytes.h"
 
-#include <stdlib.h>
 #include <string.h>
 
-struct state_header {
-  char magic[8];
-  uint32_t version, has_logits;
-  uint64_t fingerprint; // of the model's tensors
-  uint64_t position;
-  uint64_t bytes;    // bytes that follow the header
-  uint64_t checksum; // of everything
-};
-
-static const char state_magic[8] = "DELTAIC\x1a";
-enum { STATE_VERSION = 2 }; // 1: the fingerprint was one hash over all tensors
-
-static uint64_t checksum(struct state_header h, const char *payload) {
-  h.checksum = 0;
-  return hash_bytes(hash_bytes(HASH_BEGIN, &h, sizeof h), payload, h.bytes);
-}
-
-// The number of a cache's positions that later tokens can still read.
-static uint64_t live_positions(const struct state_entry *e, uint64_t position) {
-  return e->window && position > e->window ? e->window : position;
-}
-
-static uint64_t entry_bytes(const struct state_entry *e, uint64_t position) {
-  if (!e->position_cols) return e->tensor->cols * sizeof(float);
-  return live_positions(e, position) * e->position_cols * sizeof(float);
-}
-
-// The row of a tensor that belongs to a slot.
-static struct tensor slot_of(const struct tensor *t, uint32_t slot) { return tensor_rows(*t, slot, 1); }
-
-static uint64_t payload_bytes(const struct deltaic_session *s, uint64_t position, bool has_logits) {
-  const struct tensor seen = slot_of(&s->seen, 0), last = slot_of(&s->last, 0);
-  uint64_t bytes = tensor_bytes(&seen) + (has_logits ? tensor_bytes(&last) : 0);
-  for (uint32_t i = 0; i < s->model->spec.L; i++)
-    for (int e = 0; e < s->lists[i].count; e++) bytes += entry_bytes(&s->lists[i].entries[e], position);
-  return bytes;
-}
-
-// Where the payload's bytes are on the device.
-struct layout {
-  struct buffer_part *parts;
-  size_t n, room;
-  char *data; // of the next part
-};
-
-static void add_range(struct layout *l, const struct tensor *t, uint64_t offset, uint64_t bytes) {
-  if (l->n < l->room) l->parts[l->n] = (struct buffer_part){t->buffer, t->offset + offset, bytes, l->data};
-  l->n++;
-  l->data += bytes;
-}
-
-// The live positions of a ring buffer are at most two contiguous ranges.
-static void add_cache(struct layout *l, const struct state_entry *e, uint32_t slot, uint64_t position) {
-  const struct tensor cache = slot_of(e->tensor, slot);
-  const uint64_t live = live_positions(e, position), size = e->position_cols * sizeof(float);
-  const uint64_t capacity = e->tensor->cols / e->position_cols;
-  for (uint64_t p = position - live; p < position;) {
-    const uint64_t at = p % capacity, run = position - p < capacity - at ? position - p : capacity - at;
-    add_range(l, &cache, at * size, run * size);
-    p += run;
-  }
-}
-
-// Without room for them the ranges are only counted.
-static struct layout layout_of(const struct deltaic_session *s, uint32_t slot, uint64_t position, bool has_logits,
-                               struct layout l) {
-  const struct tensor seen = slot_of(&s->seen, slot), last = slot_of(&s->last, slot);
-  for (uint32_t i = 0; i < s->model->spec.L; i++)
-    for (int k = 0; k < s->lists[i].count; k++) {
-      const struct state_entry *e = &s->lists[i].entries[k];
-      const struct tensor row = slot_of(e->tensor, slot);
-      if (e->position_cols)
-        add_cache(&l, e, slot, position);
-      else
-        add_range(&l, &row, 0, tensor_bytes(&row));
-    }
-  add_range(&l, &seen, 0, tensor_bytes(&seen));
-  if (has_logits) add_range(&l, &last, 0, tensor_bytes(&last));
-  return l;
-}
-
-// Copies the payload from the device, or to it.
-static deltaic_status move_payload(struct deltaic_session *s, uint32_t slot, const struct state_header *h, char *data,
-                                   bool in) {
-  struct backend *b = s->model->backend;
-  struct layout l = layout_of(s, slot, h->position, h->has_logits, (struct layout){.data = data});
-  const size_t n = l.n;
-  struct buffer_part *parts = malloc(n * sizeof *parts);
-  if (!parts) return fail_memory("the parts of a state", n * sizeof *parts);
-  layout_of(s, slot, h->position, h->has_logits, (struct layout){.parts = parts, .room = n, .data = data});
-  deltaic_status status = in ? DELTAIC_OK : b->functions->buffer_read_parts(b, parts, n);
-  for (size_t i = 0; i < n && in && !status; i++)
-    status = b->functions->buffer_write(b, parts[i].buffer, parts[i].offset, parts[i].data, parts[i].bytes);
-  free(parts);
-  return status;
-}
-
-static deltaic_status read_header(const void *state, size_t bytes, struct state_header *h) {
-  if (bytes < sizeof *h) return fail(DELTAIC_BAD_FILE, "saved state: %zu bytes are too few for a header", bytes);
-  memcpy(h, state, sizeof *h);
-  if (memcmp(h->magic, state_magic, sizeof h->magic)) return fail(DELTAIC_BAD_FILE, "saved state: not a saved state");
-  return DELTAIC_OK;
-}
-
-deltaic_status deltaic_state_position(const void *state, size_t bytes, uint64_t *position) {
-  struct state_header h;
-  if (!state || !position)
-    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_state_position: %s is NULL", !state ? "state" : "position");
-  deltaic_status status = read_header(state, bytes, &h);
-  if (status == DELTAIC_OK) *position = h.position;
-  return status;
-}
-
-deltaic_status deltaic_state_seal(void *state, size_t bytes) {
-  struct state_header h;
-  if (!state) return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_state_seal: state is NULL");
-  deltaic_status status = read_header(state, bytes, &h);
-  if (status != DELTAIC_OK) return status;
-  h.bytes = bytes - sizeof h;
-  h.checksum = checksum(h, (char *)state + sizeof h);
-  memcpy(state, &h, sizeof h);
-  return DELTAIC_OK;
-}
-
-static void add_part(deltaic_state_part *parts, size_t capacity, size_t *n, deltaic_state_part part) {
-  if (*n < capacity) parts[*n] = part;
-  ++*n;
-}
-
-deltaic_status deltaic_session_state_parts(deltaic_session *s, deltaic_state_part *parts, size_t capacity,
-                                           size_t *count) {
-  if (!s || !count || (capacity && !parts))
-    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_session_state_parts: %s is NULL",
-                !s       ? "session"
-                : !count ? "count"
-                         : "parts");
-  const struct tensor seen = slot_of(&s->seen, 0), last = slot_of(&s->last, 0);
-  size_t n = 0;
-  add_part(parts, capacity, &n, (deltaic_state_part){.bytes = sizeof(struct state_header)});
-  for (uint32_t i = 0; i < s->model->spec.L; i++)
-    for (int k = 0; k < s->lists[i].count; k++) {
-      const struct state_entry *e = &s->lists[i].entries[k];
-      const uint64_t columns = e->position_cols ? e->position_cols : e->tensor->cols;
-      const uint64_t positions = e->window ? e->window : UINT64_MAX;
-      add_part(parts, capacity, &n,
-               (deltaic_state_part){
-                   .bytes = columns * sizeof(float), .positions = e->position_cols ? positions : 0, .numbers = true});
-    }
-  add_part(parts, capacity, &n, (deltaic_state_part){.bytes = tensor_bytes(&seen)});
-  add_part(parts, capacity, &n, (deltaic_state_part){.bytes = tensor_bytes(&last), .numbers = true, .optional = true});
-  *count = n;
-  if (parts && capacity < n)
-    return fail(DELTAIC_BUFFER_TOO_SMALL, "a saved state has %zu parts, but there is room for %zu", n, capacity);
-  return DELTAIC_OK;
+static deltaic_status move_payload(struct deltaic_session *s, uint32_t slot, const struct state_header *h,
+                                   uint64_t offset, char *data, uint64_t bytes, bool in) {
+  const struct state_range range = {h->position, h->has_logits, offset, bytes, data};
+  return state_move(s, slot, &range, in);
 }
 
 // ---------------------------------------------------------------- save
+
+// The slot's, without the checksum.
+static struct state_header header_of(const struct deltaic_session *s, uint32_t slot) {
+  const struct slot *q = &s->slots[slot];
+  struct state_header h = {.version = STATE_VERSION,
+                           .has_logits = q->has_logits,
+                           .fingerprint = s->model->weights.fingerprint,
+                           .position = q->position,
+                           .bytes = state_payload_bytes(s, q->position, q->has_logits)};
+  state_header_mark(&h);
+  return h;
+}
 
 static deltaic_status state_size(struct deltaic_session *s, uint32_t slot, size_t *bytes, const char *function) {
   deltaic_status status = session_check(s, slot, function);
   if (status != DELTAIC_OK) return status;
   if (!bytes) return fail(DELTAIC_INVALID_ARGUMENT, "%s: bytes is NULL", function);
-  *bytes = sizeof(struct state_header) + payload_bytes(s, s->slots[slot].position, s->slots[slot].has_logits);
+  *bytes = sizeof(struct state_header) + state_payload_bytes(s, s->slots[slot].position, s->slots[slot].has_logits);
   return DELTAIC_OK;
 }
 
@@ -186,16 +40,11 @@ static deltaic_status save(struct deltaic_session *s, uint32_t slot, void *buffe
   if (!buffer) return fail(DELTAIC_INVALID_ARGUMENT, "%s: buffer is NULL", function);
   if (capacity < bytes)
     return fail(DELTAIC_BUFFER_TOO_SMALL, "the state needs %zu bytes, but the buffer has %zu", bytes, capacity);
-  struct state_header h = {.version = STATE_VERSION,
-                           .has_logits = s->slots[slot].has_logits,
-                           .fingerprint = s->model->weights.fingerprint,
-                           .position = s->slots[slot].position,
-                           .bytes = bytes - sizeof h};
-  memcpy(h.magic, state_magic, sizeof h.magic);
+  struct state_header h = header_of(s, slot);
   char *payload = (char *)buffer + sizeof h;
-  status = move_payload(s, slot, &h, payload, false);
+  status = move_payload(s, slot, &h, 0, payload, h.bytes, false);
   if (status != DELTAIC_OK) return status;
-  h.checksum = checksum(h, payload);
+  h.checksum = state_checksum(h, payload);
   memcpy(buffer, &h, sizeof h);
   if (written) *written = bytes;
   return DELTAIC_OK;
@@ -218,11 +67,29 @@ deltaic_status deltaic_sequence_save(deltaic_session *s, uint32_t sequence, void
   return save(s, sequence, buffer, capacity, written, "deltaic_sequence_save");
 }
 
+deltaic_status deltaic_sequence_save_range(deltaic_session *s, uint32_t sequence, uint64_t offset, void *buffer,
+                                           size_t bytes) {
+  static const char function[] = "deltaic_sequence_save_range";
+  size_t all, done = 0;
+  deltaic_status status = state_size(s, sequence, &all, function);
+  if (status != DELTAIC_OK) return status;
+  if (!buffer) return fail(DELTAIC_INVALID_ARGUMENT, "%s: buffer is NULL", function);
+  if (offset > all || bytes > all - offset)
+    return fail(DELTAIC_INVALID_ARGUMENT, "%s: %zu bytes at %llu are not in a state of %zu", function, bytes,
+                (unsigned long long)offset, all);
+  const struct state_header h = header_of(s, sequence);
+  if (offset < sizeof h) {
+    done = bytes < sizeof h - offset ? bytes : sizeof h - (size_t)offset;
+    memcpy(buffer, (const char *)&h + offset, done);
+  }
+  return move_payload(s, sequence, &h, offset + done - sizeof h, (char *)buffer + done, bytes - done, false);
+}
+
 // ---------------------------------------------------------------- reset and copy
 
 // The part of a slot's row that a sequence of `position` tokens has written.
 static struct tensor used_of(const struct state_entry *e, uint32_t slot, uint64_t position) {
-  struct tensor row = slot_of(e->tensor, slot);
+  struct tensor row = state_row(e->tensor, slot);
   if (e->position_cols && position < row.cols / e->position_cols) row.cols = (uint32_t)position * e->position_cols;
   return row;
 }
@@ -239,8 +106,8 @@ static deltaic_status run_copies(struct deltaic_session *s, uint32_t to, const u
       const struct tensor row = used_of(e, to, position);
       if (row.cols) op_copy(l, row, from ? used_of(e, *from, position) : (struct tensor){0});
     }
-  op_copy(l, slot_of(&s->seen, to), from ? slot_of(&s->seen, *from) : (struct tensor){0});
-  op_copy(l, slot_of(&s->last, to), from ? slot_of(&s->last, *from) : (struct tensor){0});
+  op_copy(l, state_row(&s->seen, to), from ? state_row(&s->seen, *from) : (struct tensor){0});
+  op_copy(l, state_row(&s->last, to), from ? state_row(&s->last, *from) : (struct tensor){0});
   c->functions->recorder_list(c, l);
   deltaic_status status = c->functions->recorder_run(c);
   s->slots[to].broken = status != DELTAIC_OK;
@@ -255,7 +122,7 @@ static deltaic_status check_sequence(const struct deltaic_session *s, uint32_t s
 static deltaic_status clear_slot(struct deltaic_session *s, uint32_t slot) {
   const struct slot *q = &s->slots[slot];
   if (s->shape.sequences == 1) atomic_store(&s->cancel, false); // others may still need it
-  deltaic_status status = run_copies(s, slot, NULL, q->broken ? UINT64_MAX : q->position);
+  deltaic_status status = run_copies(s, slot, NULL, q->broken && !q->loaded ? UINT64_MAX : q->position);
   if (status == DELTAIC_OK) s->slots[slot] = (struct slot){.position = 0};
   return status;
 }
@@ -276,10 +143,8 @@ deltaic_status deltaic_sequence_copy(deltaic_session *s, uint32_t to, uint32_t f
 
 // ---------------------------------------------------------------- load
 
-// Checks everything that can be wrong with a buffer before anything changes.
-static deltaic_status check_state(struct deltaic_session *s, const char *data, size_t bytes, struct state_header *h) {
-  deltaic_status status = read_header(data, bytes, h);
-  if (status != DELTAIC_OK) return status;
+// Checks what a header says of a state of so many bytes.
+static deltaic_status check_header(struct deltaic_session *s, const struct state_header *h, uint64_t bytes) {
   if (h->version != STATE_VERSION)
     return fail(DELTAIC_UNSUPPORTED, "saved state: version %u, but this library reads %d", h->version, STATE_VERSION);
   if (h->fingerprint != s->model->weights.fingerprint)
@@ -288,11 +153,18 @@ static deltaic_status check_state(struct deltaic_session *s, const char *data, s
   if (model_grows(&s->model->spec) && h->position > s->shape.context)
     return fail(DELTAIC_CONTEXT_FULL, "saved state: %llu tokens do not fit this session's context of %u",
                 (unsigned long long)h->position, s->shape.context);
-  if (h->bytes != bytes - sizeof *h || h->bytes != payload_bytes(s, h->position, h->has_logits))
+  if (h->bytes != bytes - sizeof *h || h->bytes != state_payload_bytes(s, h->position, h->has_logits))
     return fail(DELTAIC_BAD_FILE, "saved state: its size differs from the size in its header");
-  if (h->checksum != checksum(*h, data + sizeof *h))
-    return fail(DELTAIC_BAD_FILE, "saved state: the checksum does not match: the data is damaged");
   return DELTAIC_OK;
+}
+
+// Checks everything that can be wrong with a buffer before anything changes.
+static deltaic_status check_state(struct deltaic_session *s, const char *data, size_t bytes, struct state_header *h) {
+  deltaic_status status = state_read_header(data, bytes, h);
+  if (status == DELTAIC_OK) status = check_header(s, h, bytes);
+  if (status == DELTAIC_OK && h->checksum != state_checksum(*h, data + sizeof *h))
+    status = fail(DELTAIC_BAD_FILE, "saved state: the checksum does not match: the data is damaged");
+  return status;
 }
 
 static deltaic_status load(struct deltaic_session *s, uint32_t slot, const void *buffer, size_t bytes,
@@ -305,8 +177,46 @@ static deltaic_status load(struct deltaic_session *s, uint32_t slot, const void 
   if (status != DELTAIC_OK) return status;
   status = clear_slot(s, slot); // positions of caches that are not in the buffer must be empty
   if (status != DELTAIC_OK) return status;
-  status = move_payload(s, slot, &h, (char *)buffer + sizeof h, true); // it only reads the buffer
-  s->slots[slot] = (struct slot){h.position, h.has_logits, .broken = status != DELTAIC_OK};
+  status = move_payload(s, slot, &h, 0, (char *)buffer + sizeof h, h.bytes, true); // it only reads the buffer
+  s->slots[slot] = (struct slot){.position = h.position, .has_logits = h.has_logits, .broken = status != DELTAIC_OK};
+  return status;
+}
+
+// Takes the header of a state that is loaded range by range, and empties the slot.
+static deltaic_status begin_load(struct deltaic_session *s, uint32_t slot, const void *buffer, size_t bytes) {
+  struct state_header h;
+  deltaic_status status = state_read_header(buffer, bytes, &h);
+  if (status == DELTAIC_OK) status = check_header(s, &h, sizeof h + h.bytes);
+  if (status == DELTAIC_OK && bytes - sizeof h > h.bytes)
+    status = fail(DELTAIC_BAD_FILE, "saved state: %zu bytes are more than its header says", bytes);
+  if (status == DELTAIC_OK) status = clear_slot(s, slot);
+  if (status == DELTAIC_OK)
+    s->slots[slot] =
+        (struct slot){.position = h.position, .has_logits = h.has_logits, .broken = true, .loaded = sizeof h};
+  return status;
+}
+
+deltaic_status deltaic_sequence_load_range(deltaic_session *s, uint32_t sequence, uint64_t offset, const void *buffer,
+                                           size_t bytes) {
+  static const char function[] = "deltaic_sequence_load_range";
+  deltaic_status status = check_sequence(s, sequence, function);
+  if (status != DELTAIC_OK) return status;
+  if (!buffer) return fail(DELTAIC_INVALID_ARGUMENT, "%s: buffer is NULL", function);
+  struct slot *q = &s->slots[sequence];
+  if (offset && offset != q->loaded)
+    return fail(DELTAIC_INVALID_ARGUMENT, "%s: the range begins at %llu instead of %llu", function,
+                (unsigned long long)offset, (unsigned long long)q->loaded);
+  if (!offset) status = begin_load(s, sequence, buffer, bytes);
+  if (status != DELTAIC_OK) return status;
+  const size_t head = offset ? 0 : sizeof(struct state_header);
+  const struct state_header h = header_of(s, sequence);
+  const uint64_t at = q->loaded - sizeof h, more = bytes - head;
+  if (more > h.bytes - at)
+    return fail(DELTAIC_INVALID_ARGUMENT, "%s: %llu bytes more than the state has", function,
+                (unsigned long long)(more - (h.bytes - at)));
+  status = move_payload(s, sequence, &h, at, (char *)buffer + head, more, true); // it only reads the buffer
+  q->loaded = status == DELTAIC_OK && at + more < h.bytes ? q->loaded + more : 0;
+  q->broken = status != DELTAIC_OK || q->loaded;
   return status;
 }
 

@@ -31,6 +31,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   if (size < 3) return 0;
   if (data[0] & 1) {
     deltaic_session_load(session, data + 1, size - 1);
+    if (!deltaic_sequence_load_range(session, 0, 0, data + 1, (size - 1) / 2))
+      deltaic_sequence_load_range(session, 0, (size - 1) / 2, data + 1 + (size - 1) / 2, size - 1 - (size - 1) / 2);
     return 0;
   }
   char *copy = malloc(real_bytes); // its own block, so that the sanitizer sees an access past the end

@@ -433,6 +433,8 @@ static void null_is_refused(void **state) {
       deltaic_sequence_state_size(NULL, 0, NULL),
       deltaic_sequence_save(NULL, 0, NULL, 0, NULL),
       deltaic_sequence_load(NULL, 0, NULL, 0),
+      deltaic_sequence_save_range(NULL, 0, 0, NULL, 0),
+      deltaic_sequence_load_range(NULL, 0, 0, NULL, 0),
       deltaic_tensors_open(NULL, NULL),
       deltaic_tensors_at(NULL, 0, NULL),
       deltaic_tensors_read(NULL, NULL, 0, 0, NULL),

@@ -184,6 +184,74 @@ static void a_state_whose_numbers_changed_loads_once_it_is_sealed(deltaic_device
   close_session(s, model);
 }
 
+// Ranges that end anywhere: in the header, between two tensors, in a ring buffer's second half.
+static void a_state_moves_in_ranges(deltaic_device *device) {
+  for (int k = 0; k < KINDS; k++) {
+    deltaic_model *model = open_model(device, kinds[k]);
+    deltaic_session *a = create(model), *b = create(model);
+    float la[V], lb[V];
+    size_t bytes;
+    eval(a, 0, N, NULL);
+    eval(b, 0, 37, NULL); // something to overwrite
+    char *whole = save(a, &bytes), *data = malloc(bytes);
+    assert_non_null(data);
+    for (size_t at = 0, n = 7; at < bytes; at += n, n = n * 5 / 3) { // the last ones first
+      if (n > bytes - at) n = bytes - at;
+      assert_ok(deltaic_sequence_save_range(a, 0, bytes - at - n, data + bytes - at - n, n));
+    }
+    assert_int_not_equal(deltaic_session_load(b, data, bytes), DELTAIC_OK); // without a checksum
+    assert_ok(deltaic_state_seal(data, bytes));
+    assert_memory_equal(data, whole, bytes);
+    for (size_t at = 0, n = 61; at < bytes; at += n, n = n * 5 / 3) {
+      if (n > bytes - at) n = bytes - at;
+      assert_ok(deltaic_sequence_load_range(b, 0, at, data + at, n));
+      if (at + n < bytes) assert_int_equal(deltaic_session_eval(b, text, 1, DELTAIC_LOGITS_NONE, NULL), DELTAIC_BAD_STATE);
+    }
+    assert_int_equal(deltaic_session_position(b), N);
+    eval(a, N, 1, la);
+    eval(b, N, 1, lb);
+    assert_same_bits(la, lb, "continued after loading in ranges");
+    free(data);
+    free(whole);
+    deltaic_session_free(b);
+    close_session(a, model);
+  }
+}
+
+static void ranges_are_refused_out_of_order_and_a_load_may_be_given_up(deltaic_device *device) {
+  deltaic_model *model = open_model(device, kinds[2]);
+  deltaic_session *a = create(model), *b = create(model);
+  float la[V], lb[V];
+  size_t bytes;
+  eval(a, 0, 100, NULL);
+  eval(b, 0, 60, la);
+  char *data = save(a, &bytes), all[64];
+  assert_int_equal(deltaic_sequence_save_range(a, 0, bytes - 8, all, 9), DELTAIC_INVALID_ARGUMENT);
+  assert_int_equal(deltaic_sequence_save_range(a, 0, bytes + 1, all, 0), DELTAIC_INVALID_ARGUMENT);
+  assert_int_equal(deltaic_sequence_load_range(b, 0, 1000, data + 1000, 8), DELTAIC_INVALID_ARGUMENT);
+  for (size_t at = 0; at < 40; at++) { // every field but the checksum
+    data[at] ^= 0x10;
+    assert_int_not_equal(deltaic_sequence_load_range(b, 0, 0, data, 1000), DELTAIC_OK);
+    data[at] ^= 0x10;
+  }
+  assert_int_equal(deltaic_sequence_load_range(b, 0, 0, data, 47), DELTAIC_BAD_FILE);
+  assert_ok(deltaic_session_logits(b, lb)); // nothing has changed
+  assert_same_bits(la, lb, "after refused ranges");
+  assert_ok(deltaic_sequence_load_range(b, 0, 0, data, 1000));
+  assert_int_equal(deltaic_sequence_load_range(b, 0, 999, data + 999, 8), DELTAIC_INVALID_ARGUMENT);
+  assert_int_equal(deltaic_sequence_load_range(b, 0, 1000, data, bytes), DELTAIC_INVALID_ARGUMENT);
+  size_t size;
+  assert_int_equal(deltaic_session_state_size(b, &size), DELTAIC_BAD_STATE);
+  assert_ok(deltaic_sequence_load_range(b, 0, 0, data, 2000)); // anew
+  assert_ok(deltaic_sequence_reset(b, 0));
+  assert_int_equal(deltaic_sequence_load_range(b, 0, 2000, data + 2000, 8), DELTAIC_INVALID_ARGUMENT);
+  eval(b, 0, 60, lb); // as in a new session
+  assert_same_bits(la, lb, "after a load that was given up");
+  free(data);
+  deltaic_session_free(b);
+  close_session(a, model);
+}
+
 int test_states(void) {
   make_text();
   const struct CMUnitTest tests[] = {
@@ -191,6 +259,8 @@ int test_states(void) {
       device_test(a_state_fits_sessions_of_other_options),
       device_test(a_damaged_or_foreign_state_is_refused_and_changes_nothing),
       device_test(a_state_goes_through_a_file),
+      device_test(a_state_moves_in_ranges),
+      device_test(ranges_are_refused_out_of_order_and_a_load_may_be_given_up),
       device_test(parts_are_the_whole_state_and_caches_of_all_positions_only_grow),
       device_test(a_state_whose_numbers_changed_loads_once_it_is_sealed),
   };
