@@ -139,6 +139,14 @@ static void instruct_first(struct request *r, size_t at) {
   --r->message_count;
 }
 
+// Whether the conversation is read from its first message: the turn before has another template, or new instructions
+// belong to the beginning.
+static bool read_again(const struct server *s, struct request *r, const struct turn *turn, size_t earlier) {
+  const bool other = strcmp(turn->template, s->chat.name) != 0, first = r->instructed && !may_follow(s, r);
+  if (first) instruct_first(r, earlier);
+  return other || first;
+}
+
 bool prepare_chat(struct server *s, struct call *call, struct base *base, struct ids *ids, struct task *t,
                   char **opening, struct problem *p) {
   struct request *r = &call->request;
@@ -147,8 +155,7 @@ bool prepare_chat(struct server *s, struct call *call, struct base *base, struct
     const size_t own = r->message_count;
     add_history(r, &base->turn, p);
     first = r->message_count - own;
-    if (!p->status && r->instructed && !may_follow(s, r)) {
-      instruct_first(r, first);
+    if (!p->status && read_again(s, r, &base->turn, first)) {
       base_free(base);
       *base = (struct base){0};
       first = 0;

@@ -150,7 +150,11 @@ static void keep_chat(const struct task *t, enum ending ending) {
   size_t said_count, sent_count;
   char key[STORE_KEY], *messages = conversation(t);
   if (messages && history(t, &t->all, &said, &said_count) && history(t, &t->text, &sent, &sent_count)) {
-    struct turn turn = {.tokens = t->tokens, .messages = messages, .messages_bytes = strlen(messages), .alias = key};
+    struct turn turn = {.tokens = t->tokens,
+                        .messages = messages,
+                        .messages_bytes = strlen(messages),
+                        .alias = key,
+                        .template = t->call->server->chat.name};
     const bool same = said_count == sent_count && !memcmp(said, sent, said_count * sizeof *said);
     keep_key(t->call->server, r->messages, r->message_count, t->text.data ? t->text.data : "", key);
     put_chat(t, t->id, turn, whole(t, ending), said, said_count);
@@ -182,7 +186,12 @@ void keep_turn(struct task *t, enum ending ending) {
     keep_chat(t, ending);
     return;
   }
-  const struct turn turn = {
-      .tokens = t->tokens, .count = t->count, .pending = t->tokens, .state = t->id, .messages = "", .alias = ""};
+  const struct turn turn = {.tokens = t->tokens,
+                            .count = t->count,
+                            .pending = t->tokens,
+                            .state = t->id,
+                            .messages = "",
+                            .alias = "",
+                            .template = ""};
   put(t, t->id, turn);
 }

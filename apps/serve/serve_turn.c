@@ -5,11 +5,11 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MAGIC = 0x34545244 }; // "DRT4"
+enum { MAGIC = 0x35545244, TEMPLATE = 40 }; // "DRT5"; bytes of the longest template's name with its NUL
 
 struct head {
   uint32_t magic, count, pending_count, span_count, messages_bytes;
-  char state[STORE_KEY], alias[STORE_KEY];
+  char state[STORE_KEY], alias[STORE_KEY], template[TEMPLATE];
 };
 
 // Returns the place behind the copy.
@@ -28,9 +28,11 @@ struct blob *turn_pack(const struct turn *turn) {
                       (uint32_t)turn->span_count,
                       (uint32_t)turn->messages_bytes,
                       "",
+                      "",
                       ""};
   snprintf(head.state, sizeof head.state, "%s", turn->state);
   snprintf(head.alias, sizeof head.alias, "%s", turn->alias);
+  snprintf(head.template, sizeof head.template, "%s", turn->template);
   const size_t words = turn->count + turn->pending_count + turn->span_count;
   struct blob *blob = blob_create(sizeof head + words * word + turn->messages_bytes);
   if (!blob) return NULL;
@@ -42,13 +44,17 @@ struct blob *turn_pack(const struct turn *turn) {
   return blob;
 }
 
-// The key is plain, or empty, and zeros follow it.
+// The text ends, and zeros follow it.
+static bool text_valid(const char *text, size_t room) {
+  const size_t length = strnlen(text, room);
+  size_t end = length;
+  while (end < room && !text[end]) ++end;
+  return length < room && end == room;
+}
+
+// The key is plain, or empty.
 static bool key_valid(const char key[STORE_KEY]) {
-  size_t length = 0;
-  while (length < STORE_KEY && key[length]) ++length;
-  if (length == STORE_KEY || (length && !store_key_valid(key))) return false;
-  while (length < STORE_KEY && !key[length]) ++length;
-  return length == STORE_KEY;
+  return text_valid(key, STORE_KEY) && (!*key || store_key_valid(key));
 }
 
 // Ranges follow each other and end with the last token, or there are none.
@@ -75,10 +81,12 @@ bool turn_unpack(const struct blob *blob, int32_t vocabulary, struct turn *turn)
   const uint64_t words = (uint64_t)head.count + head.pending_count + head.span_count;
   if (head.magic != MAGIC || blob->size != sizeof head + words * sizeof(uint32_t) + head.messages_bytes) return false;
   if (head.count > INT32_MAX || head.pending_count > INT32_MAX) return false;
+  if (!text_valid(head.template, TEMPLATE)) return false;
   if (!key_valid(head.state) || !key_valid(head.alias) || (head.count && !*head.state)) return false;
   const uint8_t *at = blob->bytes + sizeof head; // aligned: a blob's bytes are behind a size_t
   out.state = (const char *)blob->bytes + offsetof(struct head, state);
   out.alias = (const char *)blob->bytes + offsetof(struct head, alias);
+  out.template = (const char *)blob->bytes + offsetof(struct head, template);
   out.tokens = (const int32_t *)(const void *)at;
   out.count = head.count;
   out.pending = out.tokens + head.count;

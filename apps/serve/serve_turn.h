@@ -19,6 +19,7 @@ struct turn {
   // --reproducible computes a lost state again in the same way, as another way rounds otherwise.
   const uint32_t *spans;
   size_t span_count;
+  const char *template; // of the conversation, by name; "" for plain text
 };
 #define TURN_SPAN(end, drawn) ((uint32_t)(end) << 1 | (uint32_t)(drawn))
 #define TURN_SPAN_END(span) ((span) >> 1)

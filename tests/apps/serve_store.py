@@ -113,9 +113,23 @@ def templates(redis):
         if known:
             said = s.post("/v1/chat/completions", messages=talk, max_tokens=8, **greedy)["choices"][0]["message"]["content"]
             talk += [{"role": "assistant", "content": said}, {"role": "user", "content": "It was late."}]
+            one = s.post("/v1/responses", input="The house", max_output_tokens=8, **greedy)["id"]
         cached = s.post("/v1/chat/completions", messages=talk, max_tokens=2, **greedy)["usage"]["prompt_tokens_details"]["cached_tokens"]
         check((cached > 0) == known, f"{template}: {cached} tokens came with a state")
+        # A response of another template is read again, with this one.
+        two = s.post("/v1/responses", input="It was late.", previous_response_id=one, max_output_tokens=8, **greedy)
+        whole = s.post("/v1/responses", input=talk, store=False, max_output_tokens=8, **greedy)
+        check(two["output"][0]["content"] == whole["output"][0]["content"], f"{template}: {two} {whole}")
+        check(two["usage"]["input_tokens"] == whole["usage"]["input_tokens"], f"{template}: {two} {whole}")
+        check((two["usage"]["input_tokens_details"]["cached_tokens"] > 0) == known, f"{template}: {two['usage']}")
+        three = s.post("/v1/responses", input="Why?", previous_response_id=two["id"], max_output_tokens=2, **greedy)
+        check(three["usage"]["input_tokens_details"]["cached_tokens"] > 10, f"{template}: the third goes on")
         s.end()
+    s = Server(program, novelist, "--slots", "1", "--store", redis.url)
+    refused = s.post("/v1/responses", input="It was late.", previous_response_id=one, status=400)
+    check("the chat template chatml, and this server has none" in refused["error"]["message"], f"no template: {refused}")
+    s.complete("", max_tokens=1, previous_response_id=one)  # its tokens, as they are
+    s.end()
 
 
 def large(redis):

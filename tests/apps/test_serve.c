@@ -164,7 +164,7 @@ static void keys_of_the_store_are_plain(void **state) {
 static void turns_survive_as_bytes(void **state) {
   const int32_t tokens[] = {1, 2, 3}, pending[] = {4};
   const uint32_t spans[] = {TURN_SPAN(2, false), TURN_SPAN(3, true)};
-  const struct turn turn = {tokens, 3, pending, 1, "resp_1", "[]", 2, "chat-1", spans, 2};
+  const struct turn turn = {tokens, 3, pending, 1, "resp_1", "[]", 2, "chat-1", spans, 2, "qwen3.5"};
   struct turn back;
   struct blob *blob = turn_pack(&turn);
   assert_true(turn_unpack(blob, 5, &back));
@@ -176,6 +176,11 @@ static void turns_survive_as_bytes(void **state) {
   assert_memory_equal(back.messages, "[]", 2);
   assert_string_equal(back.state, "resp_1");
   assert_string_equal(back.alias, "chat-1");
+  assert_string_equal(back.template, "qwen3.5");
+  enum { HEAD = 20 + 2 * STORE_KEY + 40 };
+  blob->bytes[HEAD - 1] = 1; // behind the template
+  assert_false(turn_unpack(blob, 5, &back));
+  blob->bytes[HEAD - 1] = 0;
   blob->bytes[20 + STORE_KEY] = '.';
   assert_false(turn_unpack(blob, 5, &back));
   blob->bytes[20 + STORE_KEY] = 'c';
@@ -187,20 +192,20 @@ static void turns_survive_as_bytes(void **state) {
   blob->bytes[20 + 30] = 0;
   assert_int_equal(back.span_count, 2);
   assert_memory_equal(back.spans, spans, sizeof spans);
-  blob->bytes[20 + 2 * STORE_KEY + 4 * 4] ^= 4; // the first span ends behind the second
+  blob->bytes[HEAD + 4 * 4] ^= 4; // the first span ends behind the second
   struct turn kept = {0};
   assert_false(turn_unpack(blob, 5, &kept));
   assert_null(kept.tokens); // nothing leads into bytes that are dropped
-  blob->bytes[20 + 2 * STORE_KEY + 4 * 4] ^= 4;
+  blob->bytes[HEAD + 4 * 4] ^= 4;
   for (size_t i = 0; i < 20; ++i) { // every word of the head is checked
     blob->bytes[i] ^= 0x80;
     assert_false(turn_unpack(blob, 5, &back));
     blob->bytes[i] ^= 0x80;
   }
   for (size_t i = 0; i < 4; ++i) { // tokens, and the one that is pending
-    blob->bytes[20 + 2 * STORE_KEY + 4 * i + 3] ^= 0x80;
+    blob->bytes[HEAD + 4 * i + 3] ^= 0x80;
     assert_false(turn_unpack(blob, 5, &back));
-    blob->bytes[20 + 2 * STORE_KEY + 4 * i + 3] ^= 0x80;
+    blob->bytes[HEAD + 4 * i + 3] ^= 0x80;
   }
   assert_false(turn_unpack(blob, 4, &back)); // of another vocabulary
   --blob->size;
