@@ -233,6 +233,7 @@ int command_serve(int argc, char **argv) {
   server.started = time(NULL);
   code = run(&server, path);
   store_close(server.store);
+  state_layout_free(&server.layout); // of states that the store had
   deltaic_tokenizer_close(server.tokenizer);
   return engine_close(&server.engine, code);
 }

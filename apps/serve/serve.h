@@ -30,6 +30,7 @@ struct server {
   int32_t chat_end;          // the token that ends a message; -1: it is text
   const char *name;          // the model's, for clients
   size_t state_bytes;        // of a sequence, at most
+  struct state_layout layout;
   int64_t started;           // seconds since 1970
   deltaic_sampling sampling; // the model's
   atomic_size_t working;     // bytes that requests use, about

@@ -1,6 +1,6 @@
-// serve_batch: continuous batching. Each round admits texts to free slots, reads a slice of the prompts, makes one
-// token of every text whose prompt is read, and saves the states of those that end. Lost clients are looked for between
-// any two of these. What is between two steps takes about --stall ms.
+// serve_batch: continuous batching. Each round admits texts to free slots, moves pieces of states, reads a slice of the
+// prompts, makes one token of every text whose prompt is read, and begins the ends of those that are whole. Lost
+// clients are looked for between any two of these. What is between two steps takes about --stall ms.
 #include "serve_batch.h"
 #include "common.h"
 #include "lanes.h"
@@ -13,11 +13,18 @@
 
 // ---------------------------------------------------------------- draining
 
-// Texts that run are cut and kept; a call that has others fails.
+// Texts that run are cut and kept; a call that has others fails. States that take too long are not kept.
 static void end_all(struct batch *b) {
-  for (uint32_t i = 0; i < b->slots; ++i)
-    if (b->tasks[i] && b->tasks[i]->at >= b->tasks[i]->prompt_count)
-      slot_finish(b, b->tasks[i], b->tasks[i]->due ? b->tasks[i]->due : END_SHUTDOWN);
+  enum { MOVE_SECONDS = 5 };
+  const double until = time_now() + MOVE_SECONDS;
+  moves_finish(b, until);
+  for (uint32_t i = 0; i < b->slots; ++i) {
+    struct task *t = b->tasks[i];
+    if (!t || t->at < t->prompt_count || t->finishing) continue;
+    if (!t->due) t->due = END_SHUTDOWN;
+    slot_finish(b, t);
+  }
+  moves_finish(b, until);
   for (;;) {
     pthread_mutex_lock(&b->lock);
     struct call *call = b->calls;
@@ -69,18 +76,16 @@ static struct check *take_check(struct batch *b) {
 
 static void run_checks(struct batch *b) {
   struct check *check;
-  for (bool first = true; (first || slots_may_move(b)) && (check = take_check(b)); first = false) {
-    if (!check->left) slot_check(b, check);
-    check->done(check);
-    pthread_mutex_lock(&b->lock);
-    b->checking = false;
-    pthread_mutex_unlock(&b->lock);
-  }
+  while (!b->check && (check = take_check(b)))
+    if (check->left)
+      check_end(b, check);
+    else
+      slot_check(b, check);
 }
 
 // The first text of a round begins whatever the time, or none would where the rest of a round takes long.
 static void admit(struct batch *b) {
-  for (bool first = true; slot_free(b, NULL) < b->slots && (first || slots_may_move(b)); first = false) {
+  for (bool first = true; slot_free(b, NULL) < b->slots && (first || moves_may_run(b)); first = false) {
     pthread_mutex_lock(&b->lock);
     struct task *t = queue_take(b);
     pthread_mutex_unlock(&b->lock);
@@ -89,7 +94,7 @@ static void admit(struct batch *b) {
   }
 }
 
-static bool busy(const struct batch *b) { return b->calls || b->checks; }
+static bool busy(const struct batch *b) { return b->calls || b->checks || b->moving; }
 
 static void *work(void *user) {
   struct batch *b = user;
@@ -109,6 +114,7 @@ static void *work(void *user) {
       continue;
     }
     admit(b);
+    moves_run(b, true);
     slots_read(b);
     queue_end_lost(b);
     slots_step(b);

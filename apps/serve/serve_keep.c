@@ -13,12 +13,15 @@ void keep_state_key(const struct task *t, bool asked, char key[STORE_KEY]) {
   snprintf(key, STORE_KEY, asked ? "%s-q" : "%s", t->id);
 }
 
+const char *keep_before(const struct task *t) {
+  const bool grows = t->call->server->engine.model_info.grows;
+  return grows && t->base_count && t->cached == t->base_count ? t->base_key : NULL;
+}
+
 void keep_state(struct task *t, bool asked, struct blob *state) {
-  const struct server *s = t->call->server;
-  const bool goes_on = s->engine.model_info.grows && t->base_count && t->cached == t->base_count;
   char key[STORE_KEY];
   keep_state_key(t, asked, key);
-  store_put_after(s->store, key, goes_on ? t->base_key : NULL, state);
+  store_put_after(t->call->server->store, key, keep_before(t), state);
 }
 
 static bool whole(const struct task *t, enum ending ending) {

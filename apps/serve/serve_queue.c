@@ -56,7 +56,7 @@ struct task *queue_take(struct batch *b) {
   struct task *before = NULL, *best_before = NULL, *best = NULL;
   uint32_t least = UINT32_MAX;
   for (struct task *t = b->first; t && least; before = t, t = t->next) {
-    if (t->leader) continue;
+    if (t->leader || resident_copied(b, t)) continue;
     if (best && t->call->client == best->call->client) continue;
     const uint32_t share = share_of(b, t->call->client);
     if (share >= least) continue;
@@ -85,6 +85,7 @@ void batch_end(struct batch *b, struct task *t, enum ending ending) {
   if (t->aside >= 0) resident_set(b, (uint32_t)t->aside, (struct resident){0});
   t->aside = -1;
   if (t->slot >= 0) {
+    if (!b->residents[t->slot].holder) move_drop(b, (uint32_t)t->slot); // else another text waits for the move
     b->tasks[t->slot] = NULL;
     t->slot = -1;
     metrics_add(&b->server->metrics, METRIC_RUNNING, -1);

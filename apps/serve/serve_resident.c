@@ -14,7 +14,7 @@ uint32_t slot_free(struct batch *b, const struct task *t) {
   uint32_t best = b->slots;
   pthread_mutex_lock(&b->lock);
   for (uint32_t i = 0; i < b->slots; ++i) {
-    if (b->tasks[i]) continue;
+    if (b->tasks[i] || move_active(b, i)) continue;
     const struct resident *r = &b->residents[i], *other = &b->residents[best < b->slots ? best : i];
     if (t && resident_continues(r, t)) {
       best = i;
@@ -46,6 +46,11 @@ bool resident_missed(struct batch *b, const struct call *call) {
     if (t->in_slot && !t->state) return !find(b, t->base_key); // the others continue the same one
   }
   return false;
+}
+
+bool resident_copied(struct batch *b, const struct task *t) {
+  const struct resident *r = t->in_slot && !t->state ? find(b, t->base_key) : NULL;
+  return r && move_active(b, (uint32_t)(r - b->residents));
 }
 
 void resident_set(struct batch *b, uint32_t slot, struct resident resident) {

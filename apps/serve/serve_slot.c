@@ -27,26 +27,9 @@ void fail_texts(struct batch *b, struct task *const *tasks, size_t n, deltaic_st
 
 // ---------------------------------------------------------------- states
 
-// The slot's state as it is; NULL: no memory.
-static struct blob *save(struct batch *b, uint32_t slot) {
-  struct metrics *m = &b->server->metrics;
-  size_t bytes = 0;
-  if (deltaic_sequence_state_size(b->session, slot, &bytes)) return NULL;
-  struct blob *blob = blob_create(bytes);
-  if (blob && deltaic_sequence_save(b->session, slot, blob->bytes, bytes, NULL)) {
-    blob_drop(blob);
-    return NULL;
-  }
-  if (!blob) return NULL;
-  metrics_add(m, METRIC_STATES_SAVED, 1);
-  metrics_add(m, METRIC_STATE_BYTES_SAVED, (int64_t)bytes);
-  return blob;
-}
-
-// Saves the slot's state for later texts. asked: it is the state behind the question. stays: it stays in the slot as
-// well, until another text takes the slot.
-static bool keep(struct batch *b, struct task *t, uint32_t slot, bool asked, bool stays) {
-  struct blob *state = save(b, slot);
+// Keeps a state of the text, which the slot has, for later texts. asked: it is the state behind the question. stays: it
+// stays in the slot as well, until another text takes the slot. False: there is none.
+static bool keep(struct batch *b, struct task *t, uint32_t slot, bool asked, bool stays, struct blob *state) {
   struct resident resident = {0};
   if (state) {
     t->state_bytes = state->size;
@@ -54,84 +37,159 @@ static bool keep(struct batch *b, struct task *t, uint32_t slot, bool asked, boo
     if (stays) keep_state_key(t, asked, resident.key);
   }
   resident_set(b, slot, resident);
-  blob_drop(state);
   return state;
 }
 
-// Saves the state that waits in the slot for its text to end, if there is one.
-static void settle(struct batch *b, uint32_t slot) {
+static void empty_slot(struct batch *b, uint32_t slot);
+static void finish_own(struct batch *b, struct task *t);
+
+// The state that waited in the slot for its text to end is saved. The text may have ended meanwhile.
+static void settled(struct batch *b, uint32_t slot, struct blob *state) {
   struct task *t = b->residents[slot].holder;
-  if (!t) return;
-  t->aside = -1;
-  t->marked = keep(b, t, slot, true, true);
-}
-
-// Before another text or state takes the slot: texts of the queue that continue its state get a copy.
-static void vacate(struct batch *b, uint32_t slot) {
-  struct blob *copy = resident_wanted(b, slot) ? save(b, slot) : NULL;
-  resident_leave(b, slot, copy);
-  blob_drop(copy);
-}
-
-// Keeps the state behind the question, which the text changes from now on. Saving takes long, so a copy waits in a free
-// slot until the text ends. If no slot is free, or another text needs the state in the free slot, the state is saved
-// now.
-static void mark(struct batch *b, struct task *t) {
-  const uint32_t slot = (uint32_t)t->slot, aside = slot_free(b, NULL);
-  if (aside < b->slots && !b->residents[aside].holder && !resident_wanted(b, aside)) {
-    resident_set(b, aside, (struct resident){0});
-    if (!deltaic_sequence_copy(b->session, aside, slot)) {
-      resident_set(b, aside, (struct resident){.holder = t});
-      t->aside = (int)aside;
-      return;
-    }
+  if (t) {
+    t->aside = -1;
+    t->marked = keep(b, t, slot, true, true, state);
   }
-  t->marked = keep(b, t, slot, true, false);
+  if (b->tasks[slot] || (b->check && b->check_slot == slot)) empty_slot(b, slot);
+  if (t && t->finishing) finish_own(b, t);
 }
 
-// Gives the slot the state that the text continues. there: the slot already has it. Returns the number of tokens that
-// the state has read; 0: no state.
-static size_t load(struct batch *b, uint32_t slot, struct task *t, bool there) {
+// ---------------------------------------------------------------- the beginning
+
+static void read_on(struct batch *b, struct task *t);
+
+// Gives the slot the state that the text continues. state: it was copied there. Returns the number of tokens that the
+// state has read; 0: no state.
+static size_t take_state(struct batch *b, uint32_t slot, struct task *t, const struct blob *state) {
   struct metrics *m = &b->server->metrics;
-  const size_t tokens = there ? t->base_count : t->cached;
-  const bool good =
-      (there || (t->state && !deltaic_sequence_load(b->session, slot, t->state->bytes, t->state->size))) &&
-      deltaic_sequence_position(b->session, slot) == tokens &&
-      !deltaic_sequence_logits(b->session, slot, b->logits); // else nothing could be drawn from it
+  const size_t tokens = t->there ? t->base_count : t->cached;
+  const bool good = (t->there || state) && deltaic_sequence_position(b->session, slot) == tokens &&
+                    !deltaic_sequence_logits(b->session, slot, b->logits); // else nothing could be drawn from it
   if (!good) {
     if (t->state || t->in_slot) metrics_add(m, METRIC_STATES_COMPUTED, 1);
     return 0;
   }
-  metrics_add(m, there ? METRIC_STATES_RESIDENT : METRIC_STATES_LOADED, 1);
-  if (!there) metrics_add(m, METRIC_STATE_BYTES_LOADED, (int64_t)t->state->size);
+  metrics_add(m, t->there ? METRIC_STATES_RESIDENT : METRIC_STATES_LOADED, 1);
   metrics_add(m, METRIC_CACHED_TOKENS, (int64_t)tokens);
   deltaic_sequence_state_size(b->session, slot, &t->state_bytes);
   if (!t->state) task_count_cached(t); // only the slot had it
   return tokens;
 }
 
-void slot_check(struct batch *b, struct check *check) {
-  const uint32_t slot = slot_free(b, NULL);
-  settle(b, slot);
-  vacate(b, slot);
-  check->good = !deltaic_sequence_load(b->session, slot, check->state->bytes, check->state->size);
+static void begun(struct batch *b, uint32_t slot, struct blob *state) {
+  struct task *t = b->tasks[slot];
+  deltaic_status status = DELTAIC_OK;
+  t->at = t->cached = take_state(b, slot, t, state);
+  if (!t->cached) status = deltaic_sequence_reset(b->session, slot);
+  blob_drop(t->state);
+  t->state = NULL;
+  if (status)
+    fail_texts(b, &t, 1, status);
+  else if (t->at >= t->prompt_count) // the state has the whole prompt, so no slice is read
+    slot_has_read(b, t, 0);
+}
+
+void check_end(struct batch *b, struct check *check) {
+  b->check = NULL;
+  check->done(check);
+  pthread_mutex_lock(&b->lock);
+  b->checking = false;
+  pthread_mutex_unlock(&b->lock);
+}
+
+static void checked(struct batch *b, uint32_t slot, struct blob *state) {
+  struct check *check = b->check;
+  check->good = state;
   if (check->good) check->tokens = deltaic_sequence_position(b->session, slot);
-  if (check->good && deltaic_sequence_logits(b->session, slot, b->logits)) {
+  if (!check->good) {
+    snprintf(check->text, sizeof check->text, "%s", deltaic_last_error());
+  } else if (deltaic_sequence_logits(b->session, slot, b->logits)) {
     check->good = false;
     snprintf(check->text, sizeof check->text, "the state has no logits, from which its next token is drawn");
-    return;
   }
-  if (!check->good) snprintf(check->text, sizeof check->text, "%s", deltaic_last_error());
+  check_end(b, check);
+}
+
+// Texts of the queue that continue the state that the slot had have their copy, or there are none.
+static void emptied(struct batch *b, uint32_t slot, struct blob *copy) {
+  struct task *t = b->tasks[slot];
+  resident_leave(b, slot, copy);
+  if (!t)
+    move_in(b, slot, b->check->state, checked);
+  else if (t->state && !t->there)
+    move_in(b, slot, t->state, begun);
+  else
+    begun(b, slot, NULL);
+}
+
+static void empty_slot(struct batch *b, uint32_t slot) {
+  struct task *t = b->tasks[slot];
+  if (t) t->there = resident_continues(&b->residents[slot], t);
+  if (resident_wanted(b, slot))
+    move_out(b, slot, NULL, emptied);
+  else
+    emptied(b, slot, NULL);
+}
+
+static void take_slot(struct batch *b, uint32_t slot) {
+  if (b->residents[slot].holder)
+    move_out(b, slot, keep_before(b->residents[slot].holder), settled);
+  else
+    empty_slot(b, slot);
+}
+
+void slot_begin(struct batch *b, uint32_t slot, struct task *t) {
+  struct metrics *m = &b->server->metrics;
+  b->tasks[slot] = t;
+  t->slot = (int)slot;
+  t->begun = t->last_read = time_now();
+  metrics_add(m, METRIC_RUNNING, 1);
+  metrics_time(m, TIME_QUEUED, t->begun - t->queued);
+  take_slot(b, slot);
+}
+
+void slot_check(struct batch *b, struct check *check) {
+  b->check = check;
+  b->check_slot = slot_free(b, NULL);
+  take_slot(b, b->check_slot);
+}
+
+// ---------------------------------------------------------------- the prompt
+
+static void marked(struct batch *b, uint32_t slot, struct blob *state) {
+  struct task *t = b->tasks[slot];
+  t->marked = keep(b, t, slot, true, false, state);
+  read_on(b, t);
+}
+
+// Keeps the state behind the question, which the text changes from now on. Saving takes long, so a copy waits in a free
+// slot until the text ends. If no slot is free, or another text needs the state in the free slot, the state is saved
+// now. True: that has begun.
+static bool mark(struct batch *b, struct task *t) {
+  const uint32_t slot = (uint32_t)t->slot, aside = slot_free(b, NULL);
+  if (aside < b->slots && !b->residents[aside].holder && !resident_wanted(b, aside)) {
+    resident_set(b, aside, (struct resident){0});
+    if (!deltaic_sequence_copy(b->session, aside, slot)) {
+      resident_set(b, aside, (struct resident){.holder = t});
+      t->aside = (int)aside;
+      return false;
+    }
+  }
+  move_out(b, slot, keep_before(t), marked);
+  return true;
+}
+
+static void prompt_read(struct task *t) {
+  if (!t->most) t->due = END_LENGTH;
 }
 
 // Texts that wait for this one's prompt continue behind its state.
-static void release(struct batch *b, struct task *leader) {
+static void released(struct batch *b, uint32_t slot, struct blob *state) {
+  struct task *leader = b->tasks[slot];
   struct call *call = leader->call;
-  struct blob *state = NULL;
   for (size_t i = 0; i < call->task_count; ++i) {
     struct task *t = &call->tasks[i];
     if (t->leader != leader) continue;
-    if (!state) state = save(b, (uint32_t)leader->slot);
     if (state) {
       leader->state_bytes = state->size;
       task_set_state(t, state, leader->prompt_count);
@@ -140,40 +198,31 @@ static void release(struct batch *b, struct task *leader) {
     t->leader = NULL;
     pthread_mutex_unlock(&b->lock);
   }
-  blob_drop(state);
+  prompt_read(leader);
+}
+
+static bool leads(const struct task *t) {
+  for (size_t i = 0; i < t->call->task_count; ++i)
+    if (t->call->tasks[i].leader == t) return true;
+  return false;
+}
+
+static void read_on(struct batch *b, struct task *t) {
+  if (t->at < t->prompt_count) return;
+  if (leads(t))
+    move_out(b, (uint32_t)t->slot, keep_before(t), released);
+  else
+    prompt_read(t);
 }
 
 void slot_has_read(struct batch *b, struct task *t, size_t count) {
   t->at += count;
-  if (t->mark && t->at == t->mark && !t->marked && t->aside < 0) mark(b, t);
   if ((t->at == t->mark || t->at == t->prompt_count) && !task_add_span(t, t->at, false)) {
     fail_texts(b, &t, 1, DELTAIC_OUT_OF_MEMORY);
     return;
   }
-  if (t->at < t->prompt_count) return;
-  release(b, t);
-  if (!t->most) slot_finish(b, t, END_LENGTH);
-}
-
-void slot_begin(struct batch *b, uint32_t slot, struct task *t) {
-  struct metrics *m = &b->server->metrics;
-  deltaic_status status = DELTAIC_OK;
-  settle(b, slot);
-  const bool there = resident_continues(&b->residents[slot], t);
-  vacate(b, slot);
-  b->tasks[slot] = t;
-  t->slot = (int)slot;
-  t->begun = t->last_read = time_now();
-  metrics_add(m, METRIC_RUNNING, 1);
-  metrics_time(m, TIME_QUEUED, t->begun - t->queued);
-  t->at = t->cached = load(b, slot, t, there);
-  if (!t->cached) status = deltaic_sequence_reset(b->session, slot);
-  blob_drop(t->state);
-  t->state = NULL;
-  if (status)
-    fail_texts(b, &t, 1, status);
-  else if (t->at >= t->prompt_count) // the state has the whole prompt, so no slice is read
-    slot_has_read(b, t, 0);
+  const bool marks = t->mark && t->at == t->mark && !t->marked && t->aside < 0;
+  if (!marks || !mark(b, t)) read_on(b, t);
 }
 
 // ---------------------------------------------------------------- the end
@@ -187,26 +236,39 @@ static bool has_numbers(struct batch *b, const struct task *t) {
   return false;
 }
 
-void slot_finish(struct batch *b, struct task *t, enum ending ending) {
+static void finished(struct batch *b, uint32_t slot, struct blob *state) {
+  struct task *t = b->tasks[slot];
+  keep(b, t, slot, false, true, state);
+  keep_turn(t, t->due);
+  batch_end(b, t, t->due);
+}
+
+static void finish_own(struct batch *b, struct task *t) {
+  if (keep_needs_state(t, t->due))
+    move_out(b, (uint32_t)t->slot, keep_before(t), finished);
+  else
+    finished(b, (uint32_t)t->slot, NULL);
+}
+
+void slot_finish(struct batch *b, struct task *t) {
   struct call *call = t->call;
+  t->finishing = true;
   if (!has_numbers(b, t)) {
     queue_fail(b, t->call, 500, "the model's logits are not finite: numbers overflow");
     return;
   }
   pthread_mutex_lock(&call->lock);
   deltaic_status status = voice_finish(t);
-  if (ending == END_LENGTH && voice_stopped(t)) ending = END_STOP;
+  if (t->due == END_LENGTH && voice_stopped(t)) t->due = END_STOP;
   pthread_mutex_unlock(&call->lock);
-  if (status) {
+  if (status)
     fail_texts(b, &t, 1, status);
-    return;
-  }
-  if (call->request.store) {
-    if (t->aside >= 0) settle(b, (uint32_t)t->aside);
-    if (keep_needs_state(t, ending)) keep(b, t, (uint32_t)t->slot, false, true);
-    keep_turn(t, ending);
-  }
-  batch_end(b, t, ending);
+  else if (!call->request.store)
+    batch_end(b, t, t->due);
+  else if (t->aside < 0)
+    finish_own(b, t);
+  else if (!move_active(b, (uint32_t)t->aside)) // else it is on its way already
+    move_out(b, (uint32_t)t->aside, keep_before(t), settled);
 }
 
 // ---------------------------------------------------------------- numbers

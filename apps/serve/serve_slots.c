@@ -62,6 +62,8 @@ int slots_open(struct batch *b) {
   if (code) return code;
   interrupt_watch(NULL); // SIGTERM lets texts end
   b->session = lanes.session;
+  if (!state_layout_read(b->session, server->engine.model_info.fingerprint, &server->layout))
+    return complain(EXIT_FAILED, "%s", deltaic_last_error());
   code = complain_status(deltaic_session_prepare(b->session)); // no client waits for the driver's compiler
   progress_clear();
   if (code) return code;
@@ -184,7 +186,10 @@ static void read_texts(struct batch *b, struct task **tasks, size_t n, const del
     if (tasks[i]->slot >= 0) slot_has_read(b, tasks[i], pieces[i].count);
 }
 
-bool slots_may_move(const struct batch *b) { return time_now() - b->stepped < 0.5e-3 * b->server->options.stall; }
+static bool reads(const struct batch *b, uint32_t slot) {
+  const struct task *t = b->tasks[slot];
+  return t && t->at < t->prompt_count && !move_active(b, slot);
+}
 
 // Texts are read together, except that those are alone whose prompt is scored or whose numbers are not to change. Who
 // waits longest, one of these or the others, reads.
@@ -199,7 +204,7 @@ void slots_read(struct batch *b) {
   double last = INFINITY; // when the text that waits longest among the others has read
   for (uint32_t i = 0; i < b->slots; ++i) {
     struct task *t = b->tasks[i];
-    if (!t || t->at >= t->prompt_count) continue;
+    if (!reads(b, i)) continue;
     if (!reads_alone(b, t)) {
       ++readers;
       if (t->last_read < last) last = t->last_read;
@@ -218,7 +223,7 @@ void slots_read(struct batch *b) {
   for (uint32_t k = 0; k < b->slots && !alone && left; ++k) {
     const uint32_t i = (b->turn + k) % b->slots;
     struct task *t = b->tasks[i];
-    if (!t || t->at >= t->prompt_count || reads_alone(b, t)) continue;
+    if (!reads(b, i) || reads_alone(b, t)) continue;
     const size_t count = next_slice(b, t, share < left ? share : left);
     tasks[n] = t;
     pieces[n++] = (deltaic_piece){.sequence = i, .tokens = t->tokens + t->at, .count = count};

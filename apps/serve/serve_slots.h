@@ -6,11 +6,22 @@
 
 enum { MOST_SLOTS = 256, LOGIT_ROWS = 32, LEAST_SLICE = 32 };
 
+struct batch;
+
 // The state that a free slot has.
 struct resident {
   char key[STORE_KEY]; // that it was saved under; "": none
   uint64_t used;       // the value of b->stayed then
   struct task *holder; // the running text whose state behind its question this is; it is not saved yet
+};
+
+// A state on its way between a slot and host memory. Meanwhile the slot computes nothing and is not free.
+typedef void move_end(struct batch *b, uint32_t slot, struct blob *state); // state NULL: it did not get there
+struct move {
+  move_end *done; // NULL: no state moves
+  struct blob *state;
+  size_t at; // bytes that have moved
+  bool in;   // into the slot
 };
 
 // Clients that are looked at together: whether they have gone.
@@ -46,6 +57,10 @@ struct batch {
   uint32_t tokens;       // of a slice at most
   uint64_t context;
   uint32_t turn; // the slot that reads first
+  struct move moves[MOST_SLOTS];
+  uint32_t moving, move_turn; // how many move; the slot whose state moved last
+  struct check *check;        // whose state moves into check_slot; NULL: none
+  uint32_t check_slot;
   struct watch watch;
   struct waker *waker;
   double rate;    // tokens of prompts a second
@@ -64,18 +79,33 @@ uint32_t slot_free(struct batch *b, const struct task *t);
 void resident_set(struct batch *b, uint32_t slot, struct resident resident);
 // Under the lock: a text of the call relies on a state that its slot no longer has.
 bool resident_missed(struct batch *b, const struct call *call);
+// Under the lock: the state that the text relies on is on its way to memory, for this text too.
+bool resident_copied(struct batch *b, const struct task *t);
 bool resident_wanted(struct batch *b, uint32_t slot); // texts of the queue rely on it
 // The state leaves the slot. Those texts get the copy, which may be NULL.
 void resident_leave(struct batch *b, uint32_t slot, struct blob *copy);
 
+// serve_move.c: states in and out of slots, piece by piece.
+void move_in(struct batch *b, uint32_t slot, struct blob *state, move_end *done);
+// after: NULL, or the key of the state that this one continues; what both have in common is not copied again.
+void move_out(struct batch *b, uint32_t slot, const char *after, move_end *done);
+bool move_active(const struct batch *b, uint32_t slot);
+void move_drop(struct batch *b, uint32_t slot); // gives it up without `done`: a slot keeps what it had, or is empty
+// States may move for half of --stall between two steps; then running texts come first.
+bool moves_may_run(const struct batch *b);
+void moves_run(struct batch *b, bool one); // one: at least one piece, whatever the time
+void moves_finish(struct batch *b, double until); // moves all; those that are late do not get there
+
 // serve_slot.c: one slot.
+// The text occupies the slot. It reads when the state that the slot had is kept and its own is there.
 void slot_begin(struct batch *b, uint32_t slot, struct task *t);
 // The text has read so many more tokens of its prompt. Behind the last one, those that wait for it may begin, and a
 // text of no tokens ends.
 void slot_has_read(struct batch *b, struct task *t, size_t count);
-// Saves what is to be kept, then ends the text.
-void slot_finish(struct batch *b, struct task *t, enum ending ending);
-void slot_check(struct batch *b, struct check *check); // a slot is free
+// Saves what is to be kept of a text that is due, then ends it.
+void slot_finish(struct batch *b, struct task *t);
+void slot_check(struct batch *b, struct check *check); // a slot is free, and no check runs
+void check_end(struct batch *b, struct check *check);
 deltaic_status fill_spares(struct batch *b); // gives the spare sequences something to continue
 void fail_texts(struct batch *b, struct task *const *tasks, size_t n, deltaic_status status);
 void fill_note(struct note *note, const float *logits, int32_t n, int wanted);
@@ -84,8 +114,6 @@ void fill_note(struct note *note, const float *logits, int32_t n, int wanted);
 int slots_open(struct batch *b);
 void slots_read(struct batch *b); // a slice of the prompts
 void slots_step(struct batch *b); // a token of every text whose prompt is read; then the ends of those that are whole
-// States are moved for half of --stall between two steps; then running texts come first.
-bool slots_may_move(const struct batch *b);
 
 // serve_speed.c: measures, with a store. Prints a message and returns an exit code.
 int speed_measure(struct batch *b);

@@ -52,7 +52,9 @@ static struct reply get(struct server *s, const struct blob *turn_blob, size_t *
   if (out.body) {
     memcpy(out.body, &head, sizeof head);
     memcpy(out.body + sizeof head, turn_blob->bytes, turn_blob->size);
-    memcpy(out.body + sizeof head + turn_blob->size, state->bytes, state->size);
+    char *to = (char *)out.body + sizeof head + turn_blob->size;
+    blob_copy(state, 0, state->size, to);
+    deltaic_state_seal(to, state->size);
   }
   blob_drop(state);
   if (!out.body) problem_set(&problem, 500, "", "", "out of memory");
@@ -78,6 +80,25 @@ static struct blob *copy(const char *bytes, size_t size) {
 
 static const char no_state[] = "these bytes are no state of this server";
 
+// Whether the state has its checksum, which loading in pieces does not look at.
+static bool whole(char *state, size_t size) {
+  enum { MOST_HEAD = 64 };
+  char before[MOST_HEAD];
+  const size_t bytes = size < sizeof before ? size : sizeof before;
+  memcpy(before, state, bytes);
+  return !deltaic_state_seal(state, size) && !memcmp(before, state, bytes);
+}
+
+// The state as the server keeps states. *fits: it has the size that its position makes.
+static struct blob *in_blocks(const struct server *s, const char *state, size_t size, bool *fits) {
+  uint64_t position;
+  bool logits;
+  *fits = !deltaic_state_position(state, size, &position) && state_fits(&s->layout, position, size, &logits);
+  struct blob *blob = *fits ? state_create(&s->layout, position, size, NULL) : NULL;
+  if (blob) blob_fill(blob, 0, size, state);
+  return blob;
+}
+
 // Everything in the bytes is somebody else's: sizes, tokens, and the state, which the batcher tries to load.
 bool states_put(struct server *s, const char *id, const struct bytes *body, struct check *check, struct reply *out) {
   struct head head = {0};
@@ -86,14 +107,14 @@ bool states_put(struct server *s, const char *id, const struct bytes *body, stru
   if (out->status) return false;
   if (body->size >= sizeof head) memcpy(&head, body->data, sizeof head);
   const uint64_t rest = body->size - sizeof head;
-  const bool sized = head.magic == MAGIC && head.turn_bytes <= rest && head.state_bytes == rest - head.turn_bytes;
-  if (sized) {
-    check->turn = copy(body->data + sizeof head, head.turn_bytes);
-    check->state = copy(body->data + sizeof head + head.turn_bytes, head.state_bytes);
-  }
+  char *state = body->data + sizeof head + head.turn_bytes;
+  bool good = head.magic == MAGIC && head.turn_bytes <= rest && head.state_bytes == rest - head.turn_bytes &&
+              whole(state, head.state_bytes);
+  if (good) check->state = in_blocks(s, state, head.state_bytes, &good);
+  if (good) check->turn = copy(body->data + sizeof head, head.turn_bytes);
   const bool copied = check->turn && check->state;
   if (copied && unpack(s, check->turn, &turn) && turn.count) return true;
-  *out = sized && !copied ? refuse(500, "", "", "out of memory") : refuse(400, "", "", no_state);
+  *out = good && !copied ? refuse(500, "", "", "out of memory") : refuse(400, "", "", no_state);
   return false;
 }
 

@@ -141,13 +141,18 @@ static void step(struct batch *b, struct task **tasks, size_t n) {
   wake(b, tasks, n);
 }
 
-static bool draws(const struct task *t) { return t && t->at >= t->prompt_count && !t->due; }
+static bool draws(const struct batch *b, uint32_t slot) {
+  const struct task *t = b->tasks[slot];
+  return t && t->at >= t->prompt_count && !t->due && !move_active(b, slot);
+}
 
 // The text that has waited longest for its end.
 static struct task *next_due(const struct batch *b) {
   struct task *first = NULL;
-  for (uint32_t i = 0; i < b->slots; ++i)
-    if (b->tasks[i] && b->tasks[i]->due && (!first || b->tasks[i]->last < first->last)) first = b->tasks[i];
+  for (uint32_t i = 0; i < b->slots; ++i) {
+    struct task *t = b->tasks[i];
+    if (t && t->due && !t->finishing && (!first || t->last < first->last)) first = t;
+  }
   return first;
 }
 
@@ -156,11 +161,12 @@ void slots_step(struct batch *b) {
   struct call *calls[MOST_SLOTS];
   size_t n = 0;
   for (uint32_t i = 0; i < b->slots; ++i)
-    if (draws(b->tasks[i])) tasks[n++] = b->tasks[i];
+    if (draws(b, i)) tasks[n++] = b->tasks[i];
   for (size_t i = 0; i < n; ++i) calls[i] = call_hold(tasks[i]->call);
   const size_t most = b->group ? b->group : n;
   for (size_t i = 0; i < n; i += most) step(b, tasks + i, n - i < most ? n - i : most);
   for (size_t i = 0; i < n; ++i) call_drop(calls[i]);
   b->stepped = time_now();
-  for (struct task *t; slots_may_move(b) && (t = next_due(b));) slot_finish(b, t, t->due);
+  for (struct task *t; moves_may_run(b) && (t = next_due(b)); moves_run(b, false)) slot_finish(b, t);
+  moves_run(b, false);
 }

@@ -20,7 +20,7 @@ struct entry {
 struct shelf {
   struct entry *buckets[BUCKETS];
   struct entry *newest, *oldest;
-  uint64_t bytes, count;
+  uint64_t bytes;
 };
 
 struct store {
@@ -30,39 +30,6 @@ struct store {
   struct store_behind behind;
   struct shelf shelves[STORE_KINDS];
 };
-
-// ---------------------------------------------------------------- blobs
-
-struct blob *blob_create(size_t size) {
-  struct blob *blob = size <= SIZE_MAX - sizeof *blob ? platform_alloc(sizeof *blob + size, 16) : NULL;
-  if (!blob) return NULL;
-  atomic_init(&blob->holders, 1);
-  blob->size = size;
-  blob->bytes = (uint8_t *)(blob + 1);
-  return blob;
-}
-
-struct blob *blob_take(void *bytes, size_t size) {
-  struct blob *blob = blob_create(0);
-  if (!blob) {
-    free(bytes);
-    return NULL;
-  }
-  blob->size = size;
-  blob->bytes = bytes;
-  return blob;
-}
-
-struct blob *blob_hold(struct blob *blob) {
-  atomic_fetch_add(&blob->holders, 1);
-  return blob;
-}
-
-void blob_drop(struct blob *blob) {
-  if (!blob || atomic_fetch_sub(&blob->holders, 1) != 1) return;
-  if (blob->bytes != (uint8_t *)(blob + 1)) free(blob->bytes);
-  platform_free(blob);
-}
 
 // ---------------------------------------------------------------- the table
 
@@ -79,7 +46,30 @@ static size_t bucket_of(const char *key) {
   return (hash ^ hash >> 32) % BUCKETS;
 }
 
-static uint64_t cost(const struct blob *blob) { return blob->size + sizeof(struct entry) + sizeof *blob; }
+// The most that an entry of the blob takes.
+static uint64_t most_cost(const struct blob *blob) { return blob->size + sizeof(struct entry) + sizeof *blob; }
+
+// What the entry takes that begins, or what it gives back that ends: a block counts with the first state that has it.
+static int64_t count_cost(const struct blob *blob, int by) {
+  int64_t cost = sizeof(struct entry) + sizeof *blob;
+  const struct blocks *b = blob->blocks;
+  if (!b) return by * (cost + (int64_t)blob->size);
+  cost += (int64_t)b->fixed->size;
+  for (size_t i = 0; i < b->count; ++i) {
+    const uint32_t before = b->items[i]->kept;
+    b->items[i]->kept += (uint32_t)by;
+    if (!before || !b->items[i]->kept) cost += (int64_t)b->items[i]->size;
+  }
+  return by * cost;
+}
+
+static void count_entry(struct store *store, const struct entry *e, int by) {
+  struct shelf *shelf = &store->shelves[e->kind];
+  const int64_t cost = count_cost(e->blob, by);
+  shelf->bytes += (uint64_t)cost;
+  metrics_add(store->metrics, METRIC_MEMORY_BYTES, cost);
+  if (e->kind == STORE_STATE) metrics_add(store->metrics, METRIC_MEMORY_STATES, by);
+}
 
 static struct entry **place_of(struct shelf *shelf, const char *key) {
   struct entry **at = &shelf->buckets[bucket_of(key)];
@@ -104,35 +94,29 @@ static void remove_entry(struct store *store, struct entry *e) {
   struct shelf *shelf = &store->shelves[e->kind];
   *place_of(shelf, e->key) = e->chain;
   unlink_use(shelf, e);
-  shelf->bytes -= cost(e->blob);
-  --shelf->count;
-  metrics_add(store->metrics, METRIC_MEMORY_BYTES, -(int64_t)cost(e->blob));
-  if (e->kind == STORE_STATE) metrics_add(store->metrics, METRIC_MEMORY_STATES, -1);
+  count_entry(store, e, -1);
   blob_drop(e->blob);
   free(e);
 }
 
 static void keep(struct store *store, enum store_kind kind, const char *key, struct blob *blob) {
   struct shelf *shelf = &store->shelves[kind];
-  const uint64_t bytes = cost(blob), most = store->options.bytes[kind];
+  const uint64_t most = store->options.bytes[kind];
   struct entry *e = *place_of(shelf, key);
   if (e) remove_entry(store, e);
-  e = bytes <= most ? malloc(sizeof *e) : NULL;
+  e = most_cost(blob) <= most ? malloc(sizeof *e) : NULL;
   if (!e) return;
-  while (shelf->bytes > most - bytes) {
-    remove_entry(store, shelf->oldest);
-    metrics_add(store->metrics, METRIC_MEMORY_EVICTED, 1);
-  }
   *e = (struct entry){.kind = kind, .blob = blob_hold(blob)};
   memcpy(e->key, key, strlen(key) + 1);
   struct entry **place = place_of(shelf, key);
   e->chain = *place;
   *place = e;
   link_newest(shelf, e);
-  shelf->bytes += bytes;
-  ++shelf->count;
-  metrics_add(store->metrics, METRIC_MEMORY_BYTES, (int64_t)bytes);
-  if (kind == STORE_STATE) metrics_add(store->metrics, METRIC_MEMORY_STATES, 1);
+  count_entry(store, e, 1);
+  while (shelf->bytes > most) { // it has room itself
+    remove_entry(store, shelf->oldest);
+    metrics_add(store->metrics, METRIC_MEMORY_EVICTED, 1);
+  }
 }
 
 // ---------------------------------------------------------------- what others call
@@ -223,6 +207,14 @@ void store_measure(struct store *store, const char *key, struct blob *state) {
   b->get(b->self, STORE_STATE, key, &got);
   b->drop(b->self, STORE_STATE, key);
   blob_drop(got);
+}
+
+struct blob *store_peek(struct store *store, const char *key) {
+  pthread_mutex_lock(&store->lock);
+  const struct entry *e = *place_of(&store->shelves[STORE_STATE], key);
+  struct blob *blob = e ? blob_hold(e->blob) : NULL;
+  pthread_mutex_unlock(&store->lock);
+  return blob;
 }
 
 bool store_in_memory(struct store *store, enum store_kind kind, const char *key) {

@@ -2,27 +2,13 @@
 // behind it in a store that outlives the process, when there is one.
 #ifndef SERVE_STORE_H
 #define SERVE_STORE_H
+#include "serve_blob.h"
 #include "serve_metrics.h"
 
-#include <stdatomic.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
-// Bytes that several threads share. The last one to drop them frees them.
-struct blob {
-  atomic_uint holders;
-  size_t size;
-  uint8_t *bytes;
-};
-struct blob *blob_create(size_t size);            // with one holder; NULL: no memory
-struct blob *blob_take(void *bytes, size_t size); // the same with these bytes, which it frees, also if it fails
-struct blob *blob_hold(struct blob *blob);
-void blob_drop(struct blob *blob); // NULL: nothing
-
 // A turn (serve_turn.h) has a few bytes a token and is kept under its response's id. A state is what
-// deltaic_sequence_save() writes, and is kept under turn.state: the id of the turn that left it. A state that
-// is gone can be computed from its turn; a turn that is gone cannot be continued.
+// deltaic_sequence_save() writes, but for the checksum, and is kept under turn.state: the id of the turn that left it.
+// Blocks that several states share count once. A state that is gone can be computed from its turn; a turn that is gone
+// cannot be continued.
 enum store_kind { STORE_TURN, STORE_STATE, STORE_KINDS };
 
 enum { STORE_KEY = 80 }; // bytes of the longest key with its NUL; keys have letters, digits, _ and -
@@ -68,6 +54,8 @@ enum store_found store_get(struct store *store, enum store_kind kind, const char
 // The same for the state of a text of so many tokens; NULL also where that is computed sooner than it would come from
 // behind, by the measured speeds.
 struct blob *store_get_state(struct store *store, const char *key, uint64_t tokens);
+// Holds a state that is in memory; NULL: it is not there. Does not count as a use.
+struct blob *store_peek(struct store *store, const char *key);
 bool store_in_memory(struct store *store, enum store_kind kind, const char *key); // does not count as a use
 void store_drop(struct store *store, enum store_kind kind, const char *key);
 // Puts the state into the store behind, gets it once and drops it, so that store_get_state() knows how long that takes.

@@ -13,7 +13,7 @@ static const uint32_t form_bits[FORMS] = {32, 16, 8};
 
 struct check {
   deltaic_session *session;
-  struct pack_layout layout;
+  struct state_layout layout;
   int32_t *ids;
   size_t count;
   uint64_t bytes[FORMS]; // of all stored values behind the last turn
@@ -42,49 +42,53 @@ static deltaic_status read_turn(struct check *c, size_t first, size_t end) {
   return status;
 }
 
-// The state through its stored form and back. false: it cannot be stored, or does not come back.
-static bool through_store(struct check *c, uint32_t f, char *state, size_t bytes, char **back) {
-  struct pack_state s = {.state = state, .bytes = bytes, .bits = form_bits[f]};
+// The state through its stored form and back. NULL: it cannot be stored, or does not come back.
+static struct blob *through_store(struct check *c, uint32_t f, struct blob *state) {
+  struct pack_state s = {.state = state, .bits = form_bits[f]};
   struct pack_blocks blocks = {.count = 0};
   struct pack_bytes grown = {0};
-  size_t size = 0;
   const double begin = time_now();
-  if (deltaic_state_position(state, bytes, &s.position)) return false;
+  if (deltaic_state_position(state->bytes, state->size, &s.position)) return NULL;
   if (c->layout.grows) {
     blocks.items[blocks.count++] = (struct pack_block){.id = "check", .first = 0, .end = s.position};
     grown = pack_grown(&c->layout, &s, 0, s.position);
   }
   struct pack_bytes fixed = pack_fixed(&c->layout, &s, &blocks);
   const double packed = time_now();
-  *back = fixed.data ? pack_open(&c->layout, fixed.data, fixed.bytes, &size) : NULL;
-  const bool fine =
-      *back && size == bytes &&
-      (!c->layout.grows || (grown.data && pack_add(&c->layout, *back, bytes, &blocks.items[0], &grown))) &&
-      pack_close(*back, bytes);
+  struct blob *back = fixed.data ? pack_open(&c->layout, fixed.data, fixed.bytes) : NULL;
+  if (back && c->layout.grows && !(grown.data && pack_add(back, &blocks.items[0], &grown))) {
+    blob_drop(back);
+    back = NULL;
+  }
   c->bytes[f] = fixed.bytes + grown.bytes;
   c->pack_seconds[f] = packed - begin;
   c->open_seconds[f] = time_now() - packed;
   free(fixed.data);
   free(grown.data);
-  return fine;
+  return back;
 }
 
 static int store_and_load(struct check *c, uint32_t f) {
   size_t bytes;
-  char *back = NULL;
   deltaic_status status = deltaic_sequence_state_size(c->session, f, &bytes);
   if (status) return complain_status(status);
-  char *state = must_resize(NULL, bytes);
-  status = deltaic_sequence_save(c->session, f, state, bytes, NULL);
+  struct blob *state = blob_create(bytes);
+  if (!state) return complain(EXIT_FAILED, "out of memory");
+  status = deltaic_sequence_save(c->session, f, state->bytes, bytes, NULL);
+  struct blob *back = status ? NULL : through_store(c, f, state);
   int code = status ? complain_status(status) : EXIT_OK;
-  if (!code && !through_store(c, f, state, bytes, &back))
+  if (!code && (!back || back->size != bytes))
     code = complain(EXIT_FAILED, "a state does not come back from its stored form");
-  if (!code && form_bits[f] == 32 && memcmp(state, back, bytes) != 0)
+  char *flat = code ? NULL : must_resize(NULL, bytes);
+  if (!code) blob_copy(back, 0, bytes, flat);
+  if (!code) status = deltaic_state_seal(flat, bytes);
+  if (!code && !status && form_bits[f] == 32 && memcmp(state->bytes, flat, bytes) != 0)
     code = complain(EXIT_FAILED, "a state that is stored exactly comes back changed");
-  status = code ? DELTAIC_OK : deltaic_sequence_load(c->session, f, back, bytes);
-  if (status) code = complain_status(status);
-  free(back);
-  free(state);
+  if (!code && !status) status = deltaic_sequence_load(c->session, f, flat, bytes);
+  if (!code && status) code = complain_status(status);
+  free(flat);
+  blob_drop(back);
+  blob_drop(state);
   return code;
 }
 
@@ -132,11 +136,11 @@ int store_check(const struct store_choice *choice, const struct engine *engine, 
   const deltaic_session_options options = {
       .size = sizeof options, .context = (uint32_t)c.count + 1, .sequences = FORMS};
   deltaic_status status = code ? DELTAIC_OK : deltaic_session_create(engine->model, &options, &c.session);
-  if (!code && !status && !pack_layout_read(c.session, engine->model_info.fingerprint, &c.layout))
+  if (!code && !status && !state_layout_read(c.session, engine->model_info.fingerprint, &c.layout))
     status = DELTAIC_OUT_OF_MEMORY;
   if (status) code = complain_status(status);
   if (!code) code = check_text(&c);
-  pack_layout_free(&c.layout);
+  state_layout_free(&c.layout);
   deltaic_session_free(c.session);
   free(c.ids);
   return code;

@@ -25,18 +25,21 @@ struct listed_block {
 static_assert(sizeof(struct header) + PACK_BLOCKS * sizeof(struct listed_block) <= PACK_HEAD, "PACK_HEAD is too small");
 static const char state_magic[8] = "DLTSTAT1", block_magic[8] = "DLTBLOK1";
 
-// FNV-1a over words; for damage, not against attacks.
-static uint64_t add_to_checksum(uint64_t h, const void *from, size_t bytes) {
-  const char *data = from;
-  uint64_t word;
-  for (; bytes >= 8; data += 8, bytes -= 8) {
+// FNV-1a over words; for damage, not against attacks. `bytes` is a multiple of 8.
+static uint64_t add_words(uint64_t h, const char *data, size_t bytes) {
+  for (uint64_t word; bytes; data += 8, bytes -= 8) {
     memcpy(&word, data, 8);
     h = (h ^ word) * 0x100000001b3u;
     h ^= h >> 29;
   }
-  word = 0;
-  memcpy(&word, data, bytes);
-  return (h ^ word) * 0x100000001b3u;
+  return h;
+}
+
+static uint64_t add_to_checksum(uint64_t h, const void *from, size_t bytes) {
+  const size_t words = bytes / 8 * 8;
+  uint64_t word = 0;
+  memcpy(&word, (const char *)from + words, bytes - words);
+  return (add_words(h, from, words) ^ word) * 0x100000001b3u;
 }
 
 enum { CHECKSUM_BEGIN = 0x4ba1 };
@@ -47,24 +50,6 @@ static uint64_t checksum(struct header h, const char *payload) {
 }
 
 uint64_t pack_sum(const void *data, size_t bytes) { return add_to_checksum(CHECKSUM_BEGIN, data, bytes); }
-
-bool pack_layout_read(deltaic_session *session, uint64_t fingerprint, struct pack_layout *out) {
-  struct pack_layout l = {.fingerprint = fingerprint};
-  if (deltaic_session_state_parts(session, NULL, 0, &l.count)) return false;
-  l.parts = calloc(l.count, sizeof *l.parts);
-  if (!l.parts || deltaic_session_state_parts(session, l.parts, l.count, &l.count)) {
-    free(l.parts);
-    return false;
-  }
-  for (size_t i = 0; i < l.count; i++) l.grows |= l.parts[i].positions == UINT64_MAX;
-  *out = l;
-  return true;
-}
-
-void pack_layout_free(struct pack_layout *layout) {
-  free(layout->parts);
-  *layout = (struct pack_layout){0};
-}
 
 // ---------------------------------------------------------------- numbers
 
@@ -128,7 +113,7 @@ enum move { MEASURE, PACK, UNPACK };
 
 // Which part of a state a value holds.
 struct cut {
-  const struct pack_layout *layout;
+  const struct state_layout *layout;
   uint64_t position;   // of the state
   uint64_t first, end; // of the caches' positions
   bool grown;          // false: what does not grow
@@ -136,35 +121,39 @@ struct cut {
   uint32_t bits;
 };
 
-static uint64_t part_bytes(const deltaic_state_part *part, uint64_t position) {
-  if (!part->positions) return part->bytes;
-  return part->bytes * (part->positions < position ? part->positions : position);
-}
+enum { SOME_BYTES = 64 * GROUP * 4 }; // of a state at once; whole groups, and words of the checksum
 
-static bool move_part(char *state, char *value, size_t bytes, uint32_t bits, enum move move) {
+static bool move_part(struct blob *state, size_t at, char *value, size_t bytes, uint32_t bits, enum move move) {
+  char some[SOME_BYTES];
   if (bits == 32) {
-    if (move == PACK) memcpy(value, state, bytes);
-    if (move == UNPACK) memcpy(state, value, bytes);
+    if (move == PACK) blob_copy(state, at, bytes, value);
+    if (move == UNPACK) blob_fill(state, at, bytes, value);
     return true;
   }
-  if (move == UNPACK) widen_numbers(state, value, bytes, bits);
-  return move != PACK || round_numbers(value, state, bytes, bits);
+  for (size_t n; bytes; at += n, value += rounded_bytes(n, bits), bytes -= n) {
+    n = bytes < sizeof some ? bytes : sizeof some;
+    if (move == UNPACK) widen_numbers(some, value, n, bits);
+    if (move == UNPACK) blob_fill(state, at, n, some);
+    if (move == PACK) blob_copy(state, at, n, some);
+    if (move == PACK && !round_numbers(value, some, n, bits)) return false;
+  }
+  return true;
 }
 
 // Goes through a state and a value together, and returns the value's bytes. SIZE_MAX: a number is not finite.
 // MEASURE: both may be NULL.
-static size_t walk(const struct cut *cut, char *state, char *value, enum move move) {
+static size_t walk(const struct cut *cut, struct blob *state, char *value, enum move move) {
   size_t at = 0, used = 0;
   for (size_t i = 0; i < cut->layout->count; i++) {
     const deltaic_state_part *part = &cut->layout->parts[i];
-    size_t bytes = part_bytes(part, cut->position), from = 0, some = bytes;
+    size_t bytes = state_part_bytes(part, cut->position), from = 0, some = bytes;
     if (part->optional && !cut->logits) continue;
     const bool grows = part->positions == UINT64_MAX;
     if (grows) from = cut->first * part->bytes, some = (cut->end - cut->first) * part->bytes;
     // The last logits decide the next token, and are small: they stay exact.
     const uint32_t bits = part->numbers && !part->optional ? cut->bits : 32;
     if (grows == cut->grown) {
-      if (move != MEASURE && !move_part(state + at + from, value + used, some, bits, move)) return SIZE_MAX;
+      if (move != MEASURE && !move_part(state, at + from, value + used, some, bits, move)) return SIZE_MAX;
       used += bits == 32 ? some : rounded_bytes(some, bits);
     }
     at += bytes;
@@ -172,36 +161,9 @@ static size_t walk(const struct cut *cut, char *state, char *value, enum move mo
   return used;
 }
 
-uint64_t pack_state_bytes(const struct pack_layout *layout, uint64_t position) {
-  uint64_t bytes = 0;
-  for (size_t i = 0; i < layout->count; i++) bytes += part_bytes(&layout->parts[i], position);
-  return bytes;
-}
-
-uint64_t pack_position_bytes(const struct pack_layout *layout) {
-  uint64_t bytes = 0;
-  for (size_t i = 0; i < layout->count; i++)
-    if (layout->parts[i].positions == UINT64_MAX) bytes += layout->parts[i].bytes;
-  return bytes;
-}
-
-// Whether a state of this size has logits; false: it is no state of the layout's.
-static bool has_logits(const struct pack_layout *layout, uint64_t position, uint64_t bytes, bool *logits) {
-  uint64_t most = 0, optional = 0;
-  if (position > INT32_MAX) return false; // no session reads more
-  for (size_t i = 0; i < layout->count; i++) {
-    const uint64_t each = layout->parts[i].bytes;
-    if (each && position > (UINT64_MAX >> 8) / each) return false;
-    most += part_bytes(&layout->parts[i], position);
-    if (layout->parts[i].optional) optional += each;
-  }
-  *logits = bytes == most;
-  return *logits || bytes == most - optional;
-}
-
 // ---------------------------------------------------------------- packing
 
-static struct pack_bytes pack(const struct pack_layout *layout, const struct pack_state *s, struct cut cut,
+static struct pack_bytes pack(const struct state_layout *layout, const struct pack_state *s, struct cut cut,
                               const struct pack_blocks *blocks) {
   const size_t list = blocks ? blocks->count * sizeof(struct listed_block) : 0;
   struct header h = {.bits = cut.bits,
@@ -209,7 +171,7 @@ static struct pack_bytes pack(const struct pack_layout *layout, const struct pac
                      .fingerprint = layout->fingerprint,
                      .first = cut.grown ? cut.first : 0,
                      .end = cut.grown ? cut.end : s->position,
-                     .state_bytes = s->bytes};
+                     .state_bytes = s->state->size};
   struct pack_bytes out = {0};
   memcpy(h.magic, cut.grown ? block_magic : state_magic, sizeof h.magic);
   h.payload_bytes = list + walk(&cut, NULL, NULL, MEASURE);
@@ -223,7 +185,7 @@ static struct pack_bytes pack(const struct pack_layout *layout, const struct pac
     memcpy(b.id, from->id, strlen(from->id)); // zeros behind it
     memcpy(payload + i * sizeof b, &b, sizeof b);
   }
-  if (walk(&cut, (char *)s->state, payload + list, PACK) == SIZE_MAX) { // PACK only reads the state
+  if (walk(&cut, s->state, payload + list, PACK) == SIZE_MAX) {
     free(out.data);
     cut.bits = 32;
     return pack(layout, s, cut, blocks);
@@ -233,35 +195,46 @@ static struct pack_bytes pack(const struct pack_layout *layout, const struct pac
   return out;
 }
 
-struct pack_bytes pack_fixed(const struct pack_layout *layout, const struct pack_state *s,
+struct pack_bytes pack_fixed(const struct state_layout *layout, const struct pack_state *s,
                              const struct pack_blocks *blocks) {
   struct cut cut = {.layout = layout, .position = s->position, .bits = s->bits};
-  if (!has_logits(layout, s->position, s->bytes, &cut.logits)) return (struct pack_bytes){0};
+  if (!state_fits(layout, s->position, s->state->size, &cut.logits)) return (struct pack_bytes){0};
   return pack(layout, s, cut, blocks);
 }
 
-struct pack_bytes pack_grown(const struct pack_layout *layout, const struct pack_state *s, uint64_t first,
+struct pack_bytes pack_grown(const struct state_layout *layout, const struct pack_state *s, uint64_t first,
                              uint64_t end) {
   struct cut cut = {layout, s->position, first, end, .grown = true, .bits = s->bits};
-  if (first > end || end > s->position || !has_logits(layout, s->position, s->bytes, &cut.logits))
+  if (first > end || end > s->position || !state_fits(layout, s->position, s->state->size, &cut.logits))
     return (struct pack_bytes){0};
   return pack(layout, s, cut, NULL);
 }
 
-uint64_t pack_checksum(const struct pack_layout *layout, const struct pack_state *s, uint64_t first, uint64_t end) {
+// add_to_checksum() of bytes of a state.
+static uint64_t add_state(uint64_t sum, const struct blob *state, size_t at, size_t bytes) {
+  char some[SOME_BYTES];
+  for (; bytes > sizeof some; at += sizeof some, bytes -= sizeof some) {
+    blob_copy(state, at, sizeof some, some);
+    sum = add_words(sum, some, sizeof some);
+  }
+  blob_copy(state, at, bytes, some);
+  return add_to_checksum(sum, some, bytes);
+}
+
+uint64_t pack_checksum(const struct state_layout *layout, const struct pack_state *s, uint64_t first, uint64_t end) {
   uint64_t sum = CHECKSUM_BEGIN, at = 0;
   for (size_t i = 0; i < layout->count; i++) {
     const deltaic_state_part *part = &layout->parts[i];
     if (part->positions == UINT64_MAX)
-      sum = add_to_checksum(sum, (const char *)s->state + at + first * part->bytes, (end - first) * part->bytes);
-    at += part_bytes(part, s->position);
+      sum = add_state(sum, s->state, at + first * part->bytes, (end - first) * part->bytes);
+    at += state_part_bytes(part, s->position);
   }
   return sum;
 }
 
 // ---------------------------------------------------------------- unpacking
 
-static bool read_header(const struct pack_layout *layout, const void *value, size_t bytes, const char *magic,
+static bool read_header(const struct state_layout *layout, const void *value, size_t bytes, const char *magic,
                         struct header *h) {
   if (bytes < sizeof *h) return false;
   memcpy(h, value, sizeof *h);
@@ -269,7 +242,7 @@ static bool read_header(const struct pack_layout *layout, const void *value, siz
          (h->bits == 32 || h->bits == 16 || h->bits == 8) && h->blocks <= PACK_BLOCKS;
 }
 
-bool pack_read_blocks(const struct pack_layout *layout, const void *value, size_t bytes, struct pack_blocks *out,
+bool pack_read_blocks(const struct state_layout *layout, const void *value, size_t bytes, struct pack_blocks *out,
                       uint64_t *position) {
   struct header h;
   uint64_t at = 0;
@@ -299,34 +272,31 @@ static bool whole(const struct header *h, const struct cut *cut, const char *val
          h->checksum == checksum(*h, value + sizeof *h);
 }
 
-char *pack_open(const struct pack_layout *layout, const void *value, size_t bytes, size_t *state_bytes) {
+struct blob *pack_open(const struct state_layout *layout, const void *value, size_t bytes) {
   struct header h;
   struct cut cut = {.layout = layout};
-  if (!read_header(layout, value, bytes, state_magic, &h) || !has_logits(layout, h.end, h.state_bytes, &cut.logits))
+  if (!read_header(layout, value, bytes, state_magic, &h) || !state_fits(layout, h.end, h.state_bytes, &cut.logits))
     return NULL;
   cut.position = h.end;
   cut.bits = h.bits;
   if (!whole(&h, &cut, value, bytes)) return NULL;
-  char *state = calloc(1, h.state_bytes);
+  struct blob *state = state_create(layout, h.end, h.state_bytes, NULL);
   if (!state) return NULL;
   walk(&cut, state, (char *)value + sizeof h + h.blocks * sizeof(struct listed_block), UNPACK); // reads the value
-  *state_bytes = h.state_bytes;
   return state;
 }
 
-bool pack_add(const struct pack_layout *layout, char *state, size_t state_bytes, const struct pack_block *block,
-              const struct pack_bytes *value) {
+bool pack_add(struct blob *state, const struct pack_block *block, const struct pack_bytes *value) {
+  const struct blocks *b = state->blocks;
+  if (!b) return false;
   struct header h;
-  struct cut cut = {.layout = layout, .first = block->first, .end = block->end, .grown = true};
-  if (deltaic_state_position(state, state_bytes, &cut.position) ||
-      !read_header(layout, value->data, value->bytes, block_magic, &h) || h.first != block->first ||
+  struct cut cut = {b->layout, b->position, block->first, block->end, .grown = true};
+  if (!read_header(b->layout, value->data, value->bytes, block_magic, &h) || h.first != block->first ||
       h.end != block->end || h.end > cut.position || h.blocks ||
-      !has_logits(layout, cut.position, state_bytes, &cut.logits))
+      !state_fits(b->layout, cut.position, state->size, &cut.logits))
     return false;
   cut.bits = h.bits;
   if (!whole(&h, &cut, value->data, value->bytes)) return false;
   walk(&cut, state, value->data + sizeof h, UNPACK);
   return true;
 }
-
-bool pack_close(char *state, size_t state_bytes) { return deltaic_state_seal(state, state_bytes) == DELTAIC_OK; }

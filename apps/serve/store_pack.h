@@ -2,22 +2,9 @@
 // positions grew by is a block of its own, which later states and forks share. Numbers may be rounded to 16 or 8 bits.
 #ifndef STORE_PACK_H
 #define STORE_PACK_H
-#include "deltaic.h"
+#include "serve_blob.h"
 
 enum { PACK_ID = 96, PACK_BLOCKS = 64 };
-
-struct pack_layout {
-  deltaic_state_part *parts;
-  size_t count;
-  uint64_t fingerprint; // of the model
-  bool grows;           // some part is a cache of all positions
-};
-// Returns false and leaves deltaic_last_error() when the session does not tell.
-bool pack_layout_read(deltaic_session *session, uint64_t fingerprint, struct pack_layout *out);
-void pack_layout_free(struct pack_layout *layout);
-// Bytes of a state behind `position` tokens; of one position in all parts that grow.
-uint64_t pack_state_bytes(const struct pack_layout *layout, uint64_t position);
-uint64_t pack_position_bytes(const struct pack_layout *layout);
 
 // Positions first ... end - 1 of the caches, as the block `id`.
 struct pack_block {
@@ -37,31 +24,27 @@ struct pack_bytes {
 
 // What a state's value is made of.
 struct pack_state {
-  const void *state;
-  size_t bytes;
+  struct blob *state; // which is only read
   uint64_t position;
   uint32_t bits; // 32: exact; 16, 8. Exact too where a number is not finite
 };
 // Both return the value, which the caller frees, or data NULL: no memory, or the state is none of the layout's.
 // pack_fixed: what does not grow, and which blocks hold the rest. pack_grown: positions first ... end - 1 of the rest.
-struct pack_bytes pack_fixed(const struct pack_layout *layout, const struct pack_state *s,
+struct pack_bytes pack_fixed(const struct state_layout *layout, const struct pack_state *s,
                              const struct pack_blocks *blocks);
-struct pack_bytes pack_grown(const struct pack_layout *layout, const struct pack_state *s, uint64_t first,
+struct pack_bytes pack_grown(const struct state_layout *layout, const struct pack_state *s, uint64_t first,
                              uint64_t end);
 // The checksum that a block of these positions of the state has; a state with the same may share the block.
-uint64_t pack_checksum(const struct pack_layout *layout, const struct pack_state *s, uint64_t first, uint64_t end);
+uint64_t pack_checksum(const struct state_layout *layout, const struct pack_state *s, uint64_t first, uint64_t end);
 
 // Reads the beginning of a value of pack_fixed(); PACK_HEAD bytes are enough. false: it is none of this model's.
 enum { PACK_HEAD = 64 + PACK_BLOCKS * 120 };
-bool pack_read_blocks(const struct pack_layout *layout, const void *value, size_t bytes, struct pack_blocks *out,
+bool pack_read_blocks(const struct state_layout *layout, const void *value, size_t bytes, struct pack_blocks *out,
                       uint64_t *position);
-// The state of the two, with its checksum. pack_open() checks the value and makes the state, which the caller frees;
-// then each block is added, and pack_close() ends it. They return NULL or false for what is damaged or of another
-// model.
-char *pack_open(const struct pack_layout *layout, const void *value, size_t bytes, size_t *state_bytes);
-bool pack_add(const struct pack_layout *layout, char *state, size_t state_bytes, const struct pack_block *block,
-              const struct pack_bytes *value);
-bool pack_close(char *state, size_t state_bytes);
+// The state of the two, without its checksum. pack_open() checks the value and makes the state; then each block is
+// added. They return NULL or false for what is damaged or of another model.
+struct blob *pack_open(const struct state_layout *layout, const void *value, size_t bytes);
+bool pack_add(struct blob *state, const struct pack_block *block, const struct pack_bytes *value);
 // A checksum of any bytes; for damage, not against attacks.
 uint64_t pack_sum(const void *data, size_t bytes);
 #endif

@@ -33,7 +33,7 @@ struct queue {
 struct redis_store {
   struct store_redis_options options;
   struct store_address address;
-  struct pack_layout layout;
+  struct state_layout layout;
   struct metrics *metrics;
   pthread_mutex_t lock;
   pthread_cond_t changed; // of the queues
@@ -162,7 +162,7 @@ static enum store_found redis_get(void *self, enum store_kind kind, const char *
 // Every 32nd answer is "not known", so that a store that was slow for a while is tried again.
 static double redis_seconds(void *self, uint64_t tokens) {
   struct redis_store *s = self;
-  const uint64_t bytes = pack_state_bytes(&s->layout, tokens);
+  const uint64_t bytes = state_bytes(&s->layout, tokens);
   pthread_mutex_lock(&s->lock);
   const double seconds = ++s->asked % 32 ? s->byte_seconds * (double)bytes : 0;
   pthread_mutex_unlock(&s->lock);
@@ -333,7 +333,7 @@ static void redis_close(void *self) {
     while (q->first) give_up(q);
   }
   while (s->idle_count) wire_close(s->idle[--s->idle_count]);
-  pack_layout_free(&s->layout);
+  state_layout_free(&s->layout);
   pthread_cond_destroy(&s->changed);
   pthread_mutex_destroy(&s->lock);
   free(s);
@@ -348,7 +348,7 @@ const char *store_redis_open(const struct store_redis_options *options, deltaic_
   const char *wrong = store_address_parse(options->url, &s->address);
   if (!wrong && !s->address.password[0] && options->password)
     snprintf(s->address.password, sizeof s->address.password, "%s", options->password);
-  if (!wrong && !pack_layout_read(session, options->fingerprint, &s->layout)) wrong = deltaic_last_error();
+  if (!wrong && !state_layout_read(session, options->fingerprint, &s->layout)) wrong = deltaic_last_error();
   if (wrong) {
     free(s);
     return wrong;

@@ -267,7 +267,7 @@ static bool put_value(const struct values *v, struct members *members, char lett
 
 static bool put_blocks(const struct values *v, const char *key, const struct pack_state *s, struct pack_blocks *blocks,
                        struct members *members, bool *fine) {
-  const uint64_t step = BLOCK_BYTES / pack_position_bytes(v->layout) + 1;
+  const uint64_t step = BLOCK_BYTES / state_position_bytes(v->layout) + 1;
   uint64_t at = blocks->count ? blocks->items[blocks->count - 1].end : 0;
   if (blocks->count + (s->position - at + step - 1) / step > PACK_BLOCKS) blocks->count = 0, at = 0; // one again
   for (; at < s->position && *fine; at = blocks->items[blocks->count - 1].end) {
@@ -283,12 +283,13 @@ static bool put_blocks(const struct values *v, const char *key, const struct pac
   return true;
 }
 
-bool values_put_state(const struct values *v, const char *key, const char *after, const struct blob *blob) {
-  struct pack_state s = {.state = blob->bytes, .bytes = blob->size, .bits = v->options->bits};
+bool values_put_state(const struct values *v, const char *key, const char *after, struct blob *blob) {
+  struct pack_state s = {.state = blob, .bits = v->options->bits};
+  const struct span head = blob_span(blob, 0);
   struct pack_blocks blocks = {.count = 0};
   struct members members = {.count = 0};
   bool fine = true;
-  if (deltaic_state_position(s.state, s.bytes, &s.position)) return true;
+  if (deltaic_state_position(head.bytes, head.size, &s.position)) return true;
   if (v->layout->grows) {
     if (*after && !shared_blocks(v, after, &s, &blocks)) return false;
     if (!put_blocks(v, key, &s, &blocks, &members, &fine)) return false;
@@ -298,13 +299,13 @@ bool values_put_state(const struct values *v, const char *key, const char *after
 }
 
 // Puts the state together. *state NULL: a block is gone, damaged or another model's.
-static bool assemble(const struct values *v, const redisReply *value, char **state, size_t *bytes) {
+static bool assemble(const struct values *v, const redisReply *value, struct blob **state) {
   struct pack_blocks blocks = {.count = 0};
   uint64_t position;
   const size_t size = (size_t)value->len;
   *state = NULL;
   if (pack_read_blocks(v->layout, value->str, size, &blocks, &position))
-    *state = pack_open(v->layout, value->str, size, bytes);
+    *state = pack_open(v->layout, value->str, size);
   if (!*state) {
     refuse(v);
     return true;
@@ -318,15 +319,15 @@ static bool assemble(const struct values *v, const redisReply *value, char **sta
     }
     if (!got(v, &block)) return false;
     const struct pack_bytes have = {block ? block->str : NULL, block ? (size_t)block->len : 0};
-    if (whole && block && !pack_add(v->layout, *state, *bytes, &blocks.items[i], &have)) refuse(v), whole = false;
+    if (whole && block && !pack_add(*state, &blocks.items[i], &have)) refuse(v), whole = false;
     whole = whole && block;
     if (block) freeReplyObject(block);
   }
   bool there;
   for (size_t i = 0; whole && i < blocks.count; i++)
     if (!renew(v, 'b', blocks.items[i].id, &there)) return false;
-  if (whole && pack_close(*state, *bytes)) return true;
-  free(*state);
+  if (whole) return true;
+  blob_drop(*state);
   *state = NULL;
   return true;
 }
@@ -334,18 +335,17 @@ static bool assemble(const struct values *v, const redisReply *value, char **sta
 bool values_get_state(const struct values *v, const char *key, struct blob **blob) {
   const struct name name = name_of(v, 's', key);
   redisReply *value;
-  char *state = NULL;
-  size_t bytes = 0;
+  struct blob *state = NULL;
   bool there;
   if (!ask(v, &name) || !got(v, &value)) return false;
   if (!value) return true;
-  bool fine = assemble(v, value, &state, &bytes);
+  bool fine = assemble(v, value, &state);
   freeReplyObject(value);
   if (fine && state) fine = renew(v, 's', key, &there);
   if (fine && state)
-    *blob = blob_take(state, bytes);
+    *blob = state;
   else
-    free(state);
+    blob_drop(state);
   return fine;
 }
 

@@ -7,7 +7,7 @@
 
 struct values {
   struct wire *wire;
-  const struct pack_layout *layout;
+  const struct state_layout *layout;
   struct metrics *metrics;
   const struct store_redis_options *options;
 };
@@ -18,6 +18,6 @@ bool values_ping(const struct values *v);
 bool values_get_turn(const struct values *v, const char *key, struct blob **blob);
 bool values_get_state(const struct values *v, const char *key, struct blob **blob);
 bool values_put_turn(const struct values *v, const char *key, const struct blob *blob);
-bool values_put_state(const struct values *v, const char *key, const char *after, const struct blob *blob);
+bool values_put_state(const struct values *v, const char *key, const char *after, struct blob *blob);
 bool values_drop(const struct values *v, enum store_kind kind, const char *key);
 #endif

@@ -30,7 +30,9 @@ static uint64_t entry_bytes(const struct state_entry *e, uint64_t position) {
   return live_positions(e, position) * e->position_cols * sizeof(float);
 }
 
-struct tensor state_row(const struct tensor *t, uint32_t slot) { return tensor_rows(*t, slot, 1); }
+struct tensor state_row(const struct tensor *t, uint32_t slot) {
+  return tensor_rows(*t, slot, 1);
+}
 
 uint64_t state_payload_bytes(const struct deltaic_session *s, uint64_t position, bool has_logits) {
   const struct tensor seen = state_row(&s->seen, 0), last = state_row(&s->last, 0);
@@ -53,8 +55,8 @@ static void add_range(struct layout *l, const struct tensor *t, uint64_t offset,
   const uint64_t from = l->at > l->first ? l->at : l->first, to = l->at + bytes < l->end ? l->at + bytes : l->end;
   if (from < to) {
     if (l->n < l->room)
-      l->parts[l->n] = (struct buffer_part){t->buffer, t->offset + offset + (from - l->at), to - from,
-                                            l->data + (from - l->first)};
+      l->parts[l->n] =
+          (struct buffer_part){t->buffer, t->offset + offset + (from - l->at), to - from, l->data + (from - l->first)};
     l->n++;
   }
   l->at += bytes;

@@ -73,12 +73,12 @@ struct replica open_replica(const char *path) {
   assert_int_equal(deltaic_model_open(device, path, NULL, &r.model), DELTAIC_OK);
   assert_int_equal(deltaic_session_create(r.model, &options, &r.session), DELTAIC_OK);
   deltaic_model_get_info(r.model, &r.info);
-  assert_true(pack_layout_read(r.session, r.info.fingerprint, &r.layout));
+  assert_true(state_layout_read(r.session, r.info.fingerprint, &r.layout));
   return r;
 }
 
 void close_replica(struct replica *r) {
-  pack_layout_free(&r->layout);
+  state_layout_free(&r->layout);
   deltaic_session_free(r->session);
   deltaic_model_close(r->model);
 }
@@ -90,6 +90,13 @@ struct blob *read_to(struct replica *r, size_t first, size_t stop) {
   struct blob *blob = blob_create(bytes);
   assert_int_equal(deltaic_session_save(r->session, blob->bytes, bytes, NULL), DELTAIC_OK);
   return blob;
+}
+
+char *flat_state(const struct blob *state) {
+  char *flat = malloc(state->size);
+  blob_copy(state, 0, state->size, flat);
+  assert_int_equal(deltaic_state_seal(flat, state->size), DELTAIC_OK);
+  return flat;
 }
 
 struct blob *blob_of(const char *bytes) {

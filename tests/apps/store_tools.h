@@ -36,7 +36,7 @@ struct replica {
   deltaic_model *model;
   deltaic_session *session;
   deltaic_model_info info;
-  struct pack_layout layout;
+  struct state_layout layout;
 };
 
 struct replica open_replica(const char *path);
@@ -44,4 +44,6 @@ void close_replica(struct replica *r);
 // The state after tokens first ... stop - 1 are read too.
 struct blob *read_to(struct replica *r, size_t first, size_t stop);
 struct blob *blob_of(const char *bytes);
+// The state's bytes with their checksum, which the caller frees.
+char *flat_state(const struct blob *state);
 #endif

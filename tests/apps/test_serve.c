@@ -40,7 +40,7 @@ static int value_of(struct store *store, const char *key) {
 
 static void the_least_recently_used_leave_first(void **state) {
   static struct metrics metrics;
-  const struct store_options options = {.bytes = {0, 3500}};
+  const struct store_options options = {.bytes = {0, 3600}};
   struct store *store = store_open(&options, &metrics);
   put(store, "a", 1000, 1);
   put(store, "b", 1000, 2);

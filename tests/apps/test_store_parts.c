@@ -27,11 +27,11 @@ static void addresses_are_read_and_wrong_ones_named(void **state) {
 }
 
 // Packs a state with a block up to `cut`, and puts it together; NULL: refused. damage: the byte to change, or 0.
-static char *there_and_back(const struct replica *r, const struct pack_state *s, size_t damage) {
+static struct blob *there_and_back(const struct replica *r, const struct pack_state *s, size_t damage) {
   struct pack_blocks blocks = {.count = 0}, read;
   struct pack_bytes values[3] = {{0}};
   uint64_t cuts[] = {0, 40, s->position}, position;
-  size_t bytes = 0, at = damage;
+  size_t at = damage;
   if (r->layout.grows)
     for (size_t i = 0; i < 2; i++) {
       struct pack_block *b = &blocks.items[blocks.count++];
@@ -44,16 +44,15 @@ static char *there_and_back(const struct replica *r, const struct pack_state *s,
     if (at < values[i].bytes) values[i].data[at] ^= 4;
     at = at < values[i].bytes ? SIZE_MAX : at == SIZE_MAX ? at : at - values[i].bytes;
   }
-  char *state = NULL;
+  struct blob *state = NULL;
   bool fine =
       pack_read_blocks(&r->layout, values[0].data, values[0].bytes, &read, &position) && read.count == blocks.count;
-  if (fine) state = pack_open(&r->layout, values[0].data, values[0].bytes, &bytes);
-  fine = state && bytes == s->bytes;
-  for (size_t i = 0; fine && i < blocks.count; i++)
-    fine = pack_add(&r->layout, state, bytes, &read.items[i], &values[i + 1]);
+  if (fine) state = pack_open(&r->layout, values[0].data, values[0].bytes);
+  fine = state && state->size == s->state->size;
+  for (size_t i = 0; fine && i < blocks.count; i++) fine = pack_add(state, &read.items[i], &values[i + 1]);
   for (int i = 0; i < 3; i++) free(values[i].data);
-  if (fine && pack_close(state, bytes)) return state;
-  free(state);
+  if (fine) return state;
+  blob_drop(state);
   return NULL;
 }
 
@@ -65,9 +64,11 @@ static void stored_forms_give_the_state_back(void **state) {
     const uint32_t bits[] = {32, 16, 8};
     const double most[] = {0, 2e-3, 0.2}; // relative RMS of logits after 20 more tokens
     for (int i = 0; i < 3; i++) {
-      const struct pack_state s = {blob->bytes, blob->size, 100, bits[i]};
-      char *back = there_and_back(&r, &s, 0);
-      assert_non_null(back);
+      const struct pack_state s = {blob, 100, bits[i]};
+      struct blob *in_blocks = there_and_back(&r, &s, 0);
+      assert_non_null(in_blocks);
+      char *back = flat_state(in_blocks);
+      blob_drop(in_blocks);
       if (!i) assert_memory_equal(back, blob->bytes, blob->size);
       assert_int_equal(deltaic_session_load(r.session, back, blob->size), DELTAIC_OK);
       free(back);
@@ -86,27 +87,26 @@ static void stored_forms_give_the_state_back(void **state) {
 static void damaged_and_foreign_values_are_refused(void **state) {
   struct replica r = open_replica(kinds[GROWS]), other = open_replica(kinds[0]);
   struct blob *blob = read_to(&r, 0, 100);
-  const struct pack_state s = {blob->bytes, blob->size, 100, 16};
+  const struct pack_state s = {blob, 100, 16};
   for (size_t at = 1; at < blob->size / 2; at += at < 300 ? 1 : 997) {
-    char *back = there_and_back(&r, &s, at);
+    struct blob *back = there_and_back(&r, &s, at);
     if (back) fail_msg("byte %zu may change", at);
   }
   const struct pack_blocks none = {.count = 0};
   struct pack_bytes value = pack_fixed(&r.layout, &s, &none);
-  size_t bytes;
   r.layout.fingerprint ^= 1;
-  assert_null(pack_open(&r.layout, value.data, value.bytes, &bytes));
+  assert_null(pack_open(&r.layout, value.data, value.bytes));
   r.layout.fingerprint ^= 1;
   for (size_t cut = 0; cut < value.bytes; cut += 1 + cut / 7) {
     char *less = malloc(cut + 1); // its own block, so that the sanitizer sees an access past the end
     memcpy(less, value.data, cut);
-    assert_null(pack_open(&r.layout, less, cut, &bytes));
+    assert_null(pack_open(&r.layout, less, cut));
     free(less);
   }
   assert_null(pack_fixed(&other.layout, &s, &none).data);
   free(value.data);
   struct blob *short_one = read_to(&other, 0, 100); // as large behind any number of tokens
-  struct pack_state far = {short_one->bytes, short_one->size, INT32_MAX, 16};
+  struct pack_state far = {short_one, INT32_MAX, 16};
   value = pack_fixed(&other.layout, &far, &none);
   assert_non_null(value.data);
   free(value.data);

@@ -205,7 +205,8 @@ static void a_state_moves_in_ranges(deltaic_device *device) {
     for (size_t at = 0, n = 61; at < bytes; at += n, n = n * 5 / 3) {
       if (n > bytes - at) n = bytes - at;
       assert_ok(deltaic_sequence_load_range(b, 0, at, data + at, n));
-      if (at + n < bytes) assert_int_equal(deltaic_session_eval(b, text, 1, DELTAIC_LOGITS_NONE, NULL), DELTAIC_BAD_STATE);
+      if (at + n < bytes)
+        assert_int_equal(deltaic_session_eval(b, text, 1, DELTAIC_LOGITS_NONE, NULL), DELTAIC_BAD_STATE);
     }
     assert_int_equal(deltaic_session_position(b), N);
     eval(a, N, 1, la);
