@@ -190,8 +190,7 @@ int command_serve(int argc, char **argv) {
       COUNT('c', "context", "N", &o->engine.context, 0, 0,
             "most tokens of a text, for models whose state grows with it; 0: 4096"),
       COUNT(0, "stall", "MS", &o->stall, 1, 60000,
-            "about the longest time that running texts wait for the prompts and states of others; a state moves whole, "
-            "however long that takes"),
+            "about the longest time that running texts wait for the prompts and states of others"),
       COUNT(0, "slice", "N", &o->slice, 0, 4096, "most tokens of a slice; 0: --batch"),
       FLAG(0, "reproducible", &o->reproducible,
            "a text's tokens do not depend on the texts beside it; slower (docs/serve.md)"),

@@ -26,8 +26,8 @@
   X(STATES_SAVED, counter, "states_saved_total", "states that were copied from the device")                            \
   X(STATES_RESIDENT, counter, "states_resident_total", "states that were still in their slot")                         \
   X(STATES_LOADED, counter, "states_loaded_total", "states that were copied to the device")                            \
-  X(STATE_BYTES_SAVED, counter, "state_saved_bytes_total", "bytes of these")                                           \
-  X(STATE_BYTES_LOADED, counter, "state_loaded_bytes_total", "bytes of these")                                         \
+  X(STATE_BYTES_SAVED, counter, "state_saved_bytes_total", "bytes that were copied from the device")                   \
+  X(STATE_BYTES_LOADED, counter, "state_loaded_bytes_total", "bytes that were copied to the device")                   \
   X(STATE_PIECES, counter, "state_pieces_total", "pieces in which states were copied from or to the device")           \
   X(STATE_ROUNDS, counter, "state_rounds_total", "rounds in whose beginning a state was on its way")                   \
   X(PROMPT_RATE, gauge, "prompt_tokens_per_second", "speed of the last slices of prompts")                              \
