@@ -87,15 +87,22 @@ deltaic_status deltaic_sequence_save_range(deltaic_session *s, uint32_t sequence
 
 // ---------------------------------------------------------------- reset and copy
 
-// The part of a slot's row that a sequence of `position` tokens has written.
-static struct tensor used_of(const struct state_entry *e, uint32_t slot, uint64_t position) {
+// The part of a slot's row that a sequence of `position` tokens has written. Of a cache of all positions only that from
+// position `first` on, or a little before it: views begin at whole alignments.
+static struct tensor used_of(const struct state_entry *e, uint32_t slot, uint64_t first, uint64_t position) {
   struct tensor row = state_row(e->tensor, slot);
-  if (e->position_cols && position < row.cols / e->position_cols) row.cols = (uint32_t)position * e->position_cols;
+  if (!e->position_cols) return row;
+  if (position < row.cols / e->position_cols) row.cols = (uint32_t)position * e->position_cols;
+  if (e->window) return row;
+  const uint64_t skipped = first / TENSOR_ALIGN * TENSOR_ALIGN * e->position_cols;
+  row.offset += (skipped < row.cols ? skipped : 0) * sizeof(float);
+  row.cols -= skipped < row.cols ? (uint32_t)skipped : row.cols;
   return row;
 }
 
-// Copies slot `from` to slot `to`, or clears it if `from` is NULL, in one recording.
-static deltaic_status run_copies(struct deltaic_session *s, uint32_t to, const uint32_t *from, uint64_t position) {
+// Copies slot `from` to slot `to`, or clears it from position `first` on if `from` is NULL, in one recording.
+static deltaic_status run_copies(struct deltaic_session *s, uint32_t to, const uint32_t *from, uint64_t first,
+                                 uint64_t position) {
   struct recorder *c = s->prefill;
   struct oplist *l = &s->list;
   c->functions->recorder_begin(c, false, NULL);
@@ -103,8 +110,8 @@ static deltaic_status run_copies(struct deltaic_session *s, uint32_t to, const u
   for (uint32_t i = 0; i < s->model->spec.L; i++)
     for (int k = 0; k < s->lists[i].count; k++) {
       const struct state_entry *e = &s->lists[i].entries[k];
-      const struct tensor row = used_of(e, to, position);
-      if (row.cols) op_copy(l, row, from ? used_of(e, *from, position) : (struct tensor){0});
+      const struct tensor row = used_of(e, to, first, position);
+      if (row.cols) op_copy(l, row, from ? used_of(e, *from, first, position) : (struct tensor){0});
     }
   op_copy(l, state_row(&s->seen, to), from ? state_row(&s->seen, *from) : (struct tensor){0});
   op_copy(l, state_row(&s->last, to), from ? state_row(&s->last, *from) : (struct tensor){0});
@@ -119,24 +126,25 @@ static deltaic_status check_sequence(const struct deltaic_session *s, uint32_t s
   return status == DELTAIC_BAD_STATE ? DELTAIC_OK : status; // the caller repairs a broken sequence
 }
 
-static deltaic_status clear_slot(struct deltaic_session *s, uint32_t slot) {
+// first: what a load writes before this position need not be cleared.
+static deltaic_status clear_slot(struct deltaic_session *s, uint32_t slot, uint64_t first) {
   const struct slot *q = &s->slots[slot];
   if (s->shape.sequences == 1) atomic_store(&s->cancel, false); // others may still need it
-  deltaic_status status = run_copies(s, slot, NULL, q->broken && !q->loaded ? UINT64_MAX : q->position);
+  deltaic_status status = run_copies(s, slot, NULL, first, q->broken && !q->loaded ? UINT64_MAX : q->position);
   if (status == DELTAIC_OK) s->slots[slot] = (struct slot){.position = 0};
   return status;
 }
 
 deltaic_status deltaic_sequence_reset(deltaic_session *s, uint32_t sequence) {
   deltaic_status status = check_sequence(s, sequence, "deltaic_sequence_reset");
-  return status == DELTAIC_OK ? clear_slot(s, sequence) : status;
+  return status == DELTAIC_OK ? clear_slot(s, sequence, 0) : status;
 }
 
 deltaic_status deltaic_sequence_copy(deltaic_session *s, uint32_t to, uint32_t from) {
   deltaic_status status = check_sequence(s, to, "deltaic_sequence_copy");
   if (status == DELTAIC_OK) status = session_check(s, from, "deltaic_sequence_copy");
   if (status != DELTAIC_OK || to == from) return status;
-  status = run_copies(s, to, &from, s->slots[from].position);
+  status = run_copies(s, to, &from, 0, s->slots[from].position);
   if (status == DELTAIC_OK) s->slots[to] = s->slots[from];
   return status;
 }
@@ -175,7 +183,7 @@ static deltaic_status load(struct deltaic_session *s, uint32_t slot, const void 
   if (!buffer) return fail(DELTAIC_INVALID_ARGUMENT, "%s: buffer is NULL", function);
   status = check_state(s, buffer, bytes, &h);
   if (status != DELTAIC_OK) return status;
-  status = clear_slot(s, slot); // positions of caches that are not in the buffer must be empty
+  status = clear_slot(s, slot, h.position); // positions of caches that are not in the buffer must be empty
   if (status != DELTAIC_OK) return status;
   status = move_payload(s, slot, &h, 0, (char *)buffer + sizeof h, h.bytes, true); // it only reads the buffer
   s->slots[slot] = (struct slot){.position = h.position, .has_logits = h.has_logits, .broken = status != DELTAIC_OK};
@@ -189,7 +197,7 @@ static deltaic_status begin_load(struct deltaic_session *s, uint32_t slot, const
   if (status == DELTAIC_OK) status = check_header(s, &h, sizeof h + h.bytes);
   if (status == DELTAIC_OK && bytes - sizeof h > h.bytes)
     status = fail(DELTAIC_BAD_FILE, "saved state: %zu bytes are more than its header says", bytes);
-  if (status == DELTAIC_OK) status = clear_slot(s, slot);
+  if (status == DELTAIC_OK) status = clear_slot(s, slot, h.position);
   if (status == DELTAIC_OK)
     s->slots[slot] =
         (struct slot){.position = h.position, .has_logits = h.has_logits, .broken = true, .loaded = sizeof h};

@@ -191,8 +191,8 @@ static void a_state_moves_in_ranges(deltaic_device *device) {
     deltaic_session *a = create(model), *b = create(model);
     float la[V], lb[V];
     size_t bytes;
-    eval(a, 0, N, NULL);
-    eval(b, 0, 37, NULL); // something to overwrite
+    eval(a, 0, 2 * N, NULL);
+    eval(b, 0, 4 * N - 1, NULL); // something longer to overwrite
     char *whole = save(a, &bytes), *data = malloc(bytes);
     assert_non_null(data);
     for (size_t at = 0, n = 7; at < bytes; at += n, n = n * 5 / 3) { // the last ones first
@@ -208,10 +208,15 @@ static void a_state_moves_in_ranges(deltaic_device *device) {
       if (at + n < bytes)
         assert_int_equal(deltaic_session_eval(b, text, 1, DELTAIC_LOGITS_NONE, NULL), DELTAIC_BAD_STATE);
     }
-    assert_int_equal(deltaic_session_position(b), N);
-    eval(a, N, 1, la);
-    eval(b, N, 1, lb);
+    assert_int_equal(deltaic_session_position(b), 2 * N);
+    eval(a, 2 * N, 1, la);
+    eval(b, 2 * N, 1, lb);
     assert_same_bits(la, lb, "continued after loading in ranges");
+    assert_ok(deltaic_session_reset(b));
+    eval(a, 2 * N + 1, N, NULL); // beyond what the reset has to empty
+    assert_ok(deltaic_session_load(b, whole, bytes));
+    eval(b, 2 * N, 1, lb);
+    assert_same_bits(la, lb, "continued after a reset and a load");
     free(data);
     free(whole);
     deltaic_session_free(b);
