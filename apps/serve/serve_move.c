@@ -1,7 +1,10 @@
 // serve_move: states on their way between slots and host memory. They move piece by piece between the steps of running
-// texts, those of several slots in turn.
+// texts. What is on its way is not counted by --memory, so a save takes memory when it moves first, and saves move one
+// after the other.
 #include "common.h"
 #include "serve_slots.h"
+
+#include <stdio.h>
 
 enum { PIECE_BYTES = 4 << 20 };
 
@@ -9,9 +12,21 @@ bool moves_may_run(const struct batch *b) { return time_now() - b->stepped < 0.5
 
 bool move_active(const struct batch *b, uint32_t slot) { return b->moves[slot].done; }
 
-void move_in(struct batch *b, uint32_t slot, struct blob *state, move_end *done) {
-  b->moves[slot] = (struct move){.done = done, .state = blob_hold(state), .in = true};
+static struct move *begin_move(struct batch *b, uint32_t slot, move_end *done) {
+  b->moves[slot] = (struct move){.done = done, .order = ++b->moves_begun};
   ++b->moving;
+  return &b->moves[slot];
+}
+
+void move_in(struct batch *b, uint32_t slot, struct blob *state, move_end *done) {
+  struct move *m = begin_move(b, slot, done);
+  m->state = blob_hold(state);
+  m->in = true;
+}
+
+void move_out(struct batch *b, uint32_t slot, const char *after, move_end *done) {
+  struct move *m = begin_move(b, slot, done);
+  snprintf(m->after, sizeof m->after, "%s", after ? after : "");
 }
 
 // Takes the move away, so that `done` may begin another one.
@@ -30,20 +45,20 @@ static void finish(struct batch *b, uint32_t slot, bool good) {
   blob_drop(move.state);
 }
 
-void move_out(struct batch *b, uint32_t slot, const char *after, move_end *done) {
-  size_t bytes = 0;
-  struct blob *before = after ? store_peek(b->server->store, after) : NULL;
-  const deltaic_status status = deltaic_sequence_state_size(b->session, slot, &bytes);
-  const uint64_t position = deltaic_sequence_position(b->session, slot);
-  b->moves[slot] = (struct move){.done = done};
-  if (!status) b->moves[slot].state = state_create(&b->server->layout, position, bytes, before);
-  blob_drop(before);
-  ++b->moving;
-  if (!b->moves[slot].state) finish(b, slot, false);
-}
-
 void move_drop(struct batch *b, uint32_t slot) {
   if (move_active(b, slot)) blob_drop(end_move(b, slot).state);
+}
+
+// Takes the memory of a save. False: there is none, or the slot has no state.
+static bool make_room(struct batch *b, uint32_t slot) {
+  struct move *m = &b->moves[slot];
+  size_t bytes = 0;
+  if (m->state) return true;
+  if (deltaic_sequence_state_size(b->session, slot, &bytes)) return false;
+  struct blob *before = *m->after ? store_peek(b->server->store, m->after) : NULL;
+  m->state = state_create(&b->server->layout, deltaic_sequence_position(b->session, slot), bytes, before);
+  blob_drop(before);
+  return m->state;
 }
 
 // What a state that is saved shares with an earlier one is there already. The end of a state is in no block.
@@ -54,6 +69,10 @@ static void skip_shared(struct move *m) {
 static void move_piece(struct batch *b, uint32_t slot) {
   struct move *m = &b->moves[slot];
   struct metrics *metrics = &b->server->metrics;
+  if (!make_room(b, slot)) {
+    finish(b, slot, false);
+    return;
+  }
   skip_shared(m);
   const struct span span = blob_span(m->state, m->at);
   const size_t bytes = span.size < PIECE_BYTES ? span.size : PIECE_BYTES;
@@ -65,11 +84,15 @@ static void move_piece(struct batch *b, uint32_t slot) {
   if (status || m->at == m->state->size) finish(b, slot, !status);
 }
 
-// The next slot whose state moves; there is one.
+// The slot whose state moves next; there is one. The save and the load that began first take turns.
 static uint32_t next(struct batch *b) {
-  do b->move_turn = (b->move_turn + 1) % b->slots;
-  while (!move_active(b, b->move_turn));
-  return b->move_turn;
+  uint32_t first[2] = {b->slots, b->slots}; // out, in
+  for (uint32_t i = 0; i < b->slots; ++i) {
+    uint32_t *at = &first[b->moves[i].in];
+    if (move_active(b, i) && (*at == b->slots || b->moves[i].order < b->moves[*at].order)) *at = i;
+  }
+  if (first[!b->moved_in] < b->slots) b->moved_in = !b->moved_in;
+  return first[b->moved_in];
 }
 
 void moves_run(struct batch *b, bool one) {

@@ -18,10 +18,12 @@ struct resident {
 // A state on its way between a slot and host memory. Meanwhile the slot computes nothing and is not free.
 typedef void move_end(struct batch *b, uint32_t slot, struct blob *state); // state NULL: it did not get there
 struct move {
-  move_end *done; // NULL: no state moves
-  struct blob *state;
-  size_t at; // bytes that have moved
-  bool in;   // into the slot
+  move_end *done;        // NULL: no state moves
+  struct blob *state;    // of a save: NULL until its first piece moves
+  char after[STORE_KEY]; // of a save: the key of the state that this one continues; "": none
+  uint64_t order;        // rises with each move that begins
+  size_t at;             // bytes that have moved
+  bool in;               // into the slot
 };
 
 // Clients that are looked at together: whether they have gone.
@@ -38,12 +40,12 @@ struct batch {
   pthread_cond_t work;
 
   // Under the lock.
-  struct call *calls;        // those that have unfinished texts
-  struct task *first, *last; // the queue
+  struct call *calls;         // those that have unfinished texts
+  struct task *first, *last;  // the queue
   size_t queued, most_queued; // most: of one client, where no other waits
   struct check *checks;       // the oldest first
   bool checking;              // one that is no longer in the list
-  double task_seconds; // how long a text occupies a slot
+  double task_seconds;        // how long a text occupies a slot
   double deadline;
   bool draining, stop;
   int code;                              // exit code if the device was lost
@@ -58,8 +60,10 @@ struct batch {
   uint64_t context;
   uint32_t turn; // the slot that reads first
   struct move moves[MOST_SLOTS];
-  uint32_t moving, move_turn; // how many move; the slot whose state moved last
-  struct check *check;        // whose state moves into check_slot; NULL: none
+  uint32_t moving;      // how many move
+  uint64_t moves_begun; // counter for the order
+  bool moved_in;        // the last piece was one of a load
+  struct check *check;  // whose state moves into check_slot; NULL: none
   uint32_t check_slot;
   struct watch watch;
   struct waker *waker;
@@ -85,7 +89,7 @@ bool resident_wanted(struct batch *b, uint32_t slot); // texts of the queue rely
 // The state leaves the slot. Those texts get the copy, which may be NULL.
 void resident_leave(struct batch *b, uint32_t slot, struct blob *copy);
 
-// serve_move.c: states in and out of slots, piece by piece.
+// serve_move.c: states in and out of slots, piece by piece. `done` is called when the last piece moves.
 void move_in(struct batch *b, uint32_t slot, struct blob *state, move_end *done);
 // after: NULL, or the key of the state that this one continues; what both have in common is not copied again.
 void move_out(struct batch *b, uint32_t slot, const char *after, move_end *done);
@@ -93,7 +97,7 @@ bool move_active(const struct batch *b, uint32_t slot);
 void move_drop(struct batch *b, uint32_t slot); // gives it up without `done`: a slot keeps what it had, or is empty
 // States may move for half of --stall between two steps; then running texts come first.
 bool moves_may_run(const struct batch *b);
-void moves_run(struct batch *b, bool one); // one: at least one piece, whatever the time
+void moves_run(struct batch *b, bool one);        // one: at least one piece, whatever the time
 void moves_finish(struct batch *b, double until); // moves all; those that are late do not get there
 
 // serve_slot.c: one slot.

@@ -17,15 +17,15 @@ static int32_t text[TEXT];
 static deltaic_context *context;
 static deltaic_device *device;
 
-// A server of two slots, whose model has caches of all positions in half of its layers.
+// A server whose model has caches of all positions in half of its layers.
 struct rig {
   struct server server;
   struct batch b;
 };
 
-static struct rig *open_rig(uint64_t memory) {
+static struct rig *open_rig_of(uint32_t slots, uint64_t memory) {
   struct rig *r = calloc(1, sizeof *r);
-  const deltaic_session_options options = {.size = sizeof options, .context = TEXT, .sequences = 2};
+  const deltaic_session_options options = {.size = sizeof options, .context = TEXT, .sequences = slots};
   const struct store_options store = {.bytes = {memory, memory}};
   assert_non_null(r);
   assert_int_equal(
@@ -35,10 +35,12 @@ static struct rig *open_rig(uint64_t memory) {
   assert_true(state_layout_read(r->b.session, 1, &r->server.layout));
   r->server.store = store_open(&store, &r->server.metrics);
   r->b.server = &r->server;
-  r->b.slots = 2;
+  r->b.slots = slots;
   pthread_mutex_init(&r->b.lock, NULL);
   return r;
 }
+
+static struct rig *open_rig(uint64_t memory) { return open_rig_of(2, memory); }
 
 static void close_rig(struct rig *r) {
   store_close(r->server.store);
@@ -58,12 +60,13 @@ static int64_t metric(struct rig *r, enum metric m) { return metrics_get(&r->ser
 
 // What moved last; NULL: it did not get there.
 static struct blob *came;
+static uint32_t ended_slots[16];
 static int ends;
 static void ended(struct batch *b, uint32_t slot, struct blob *state) {
   assert_false(move_active(b, slot));
   blob_drop(came);
   came = state ? blob_hold(state) : NULL;
-  ++ends;
+  ended_slots[ends++ % 16] = slot;
 }
 
 static struct blob *save(struct rig *r, uint32_t slot, const char *after) {
@@ -196,6 +199,28 @@ static void a_round_without_time_moves_one_piece(void **unused) {
   close_rig(r);
 }
 
+static void saves_move_one_after_the_other(void **unused) {
+  enum { SAVES = 6 };
+  struct rig *r = open_rig_of(SAVES + 1, 1 << 24);
+  for (uint32_t i = 0; i <= SAVES; ++i) read_to(r, i, 600);
+  struct blob *state = save(r, 0, NULL);
+  for (uint32_t i = SAVES; i--;) move_out(&r->b, i, NULL, ended);
+  ends = 0;
+  for (int piece = 0; ends <= SAVES; ++piece) {
+    if (piece == 5) move_in(&r->b, SAVES, state, ended);
+    size_t bytes = 0;
+    for (uint32_t i = 0; i < SAVES; ++i) bytes += r->b.moves[i].state ? r->b.moves[i].state->size : 0;
+    assert_true(bytes <= state->size); // one of them has memory
+    moves_run(&r->b, true);
+  }
+  static const uint32_t want[] = {5, 6, 4, 3, 2, 1, 0}; // the load takes turns with the first two saves
+  assert_memory_equal(ended_slots, want, sizeof want);
+  blob_drop(state);
+  blob_drop(came);
+  came = NULL;
+  close_rig(r);
+}
+
 static void a_move_that_is_given_up_leaves_nothing(void **unused) {
   struct rig *r = open_rig(1 << 24);
   read_to(r, 0, 600);
@@ -235,6 +260,7 @@ int main(void) {
       cmocka_unit_test(a_state_shares_the_whole_blocks_of_the_one_before),
       cmocka_unit_test(states_that_share_blocks_leave_a_memory_that_is_full),
       cmocka_unit_test(a_round_without_time_moves_one_piece),
+      cmocka_unit_test(saves_move_one_after_the_other),
       cmocka_unit_test(a_move_that_is_given_up_leaves_nothing),
   };
   const int failed = cmocka_run_group_tests(tests, NULL, NULL);
