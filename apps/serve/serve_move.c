@@ -4,6 +4,7 @@
 #include "common.h"
 #include "serve_slots.h"
 
+#include <assert.h>
 #include <stdio.h>
 
 enum { PIECE_BYTES = 4 << 20 };
@@ -13,6 +14,7 @@ bool moves_may_run(const struct batch *b) { return time_now() - b->stepped < 0.5
 bool move_active(const struct batch *b, uint32_t slot) { return b->moves[slot].done; }
 
 static struct move *begin_move(struct batch *b, uint32_t slot, move_end *done) {
+  assert(slot < b->slots && !move_active(b, slot));
   b->moves[slot] = (struct move){.done = done, .order = ++b->moves_begun};
   ++b->moving;
   return &b->moves[slot];

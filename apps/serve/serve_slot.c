@@ -43,15 +43,16 @@ static bool keep(struct batch *b, struct task *t, uint32_t slot, bool asked, boo
 static void empty_slot(struct batch *b, uint32_t slot);
 static void finish_own(struct batch *b, struct task *t);
 
-// The state that waited in the slot for its text to end is saved. The text may have ended meanwhile.
+// The state that waited in the slot for its text to end is saved. The text may have ended meanwhile. It ends here before
+// another one begins in the slot: if that one fails, it ends all texts of its call.
 static void settled(struct batch *b, uint32_t slot, struct blob *state) {
   struct task *t = b->residents[slot].holder;
   if (t) {
     t->aside = -1;
     t->marked = keep(b, t, slot, true, true, state);
   }
-  if (b->tasks[slot] || (b->check && b->check_slot == slot)) empty_slot(b, slot);
   if (t && t->finishing) finish_own(b, t);
+  if (b->tasks[slot] || (b->check && b->check_slot == slot)) empty_slot(b, slot);
 }
 
 // ---------------------------------------------------------------- the beginning
