@@ -117,6 +117,7 @@ static deltaic_status run_copies(struct deltaic_session *s, uint32_t to, const u
   op_copy(l, state_row(&s->last, to), from ? state_row(&s->last, *from) : (struct tensor){0});
   c->functions->recorder_list(c, l);
   deltaic_status status = c->functions->recorder_run(c);
+  if (status != DELTAIC_OK) s->slots[to].loaded = 0; // a load does not go on behind this
   s->slots[to].broken = status != DELTAIC_OK;
   return status;
 }
