@@ -475,14 +475,16 @@ DELTAIC_API deltaic_status deltaic_sequence_save(deltaic_session *session, uint3
 DELTAIC_API deltaic_status deltaic_sequence_load(deltaic_session *session, uint32_t sequence, const void *buffer,
                                                  size_t bytes);
 /* The same in ranges, for a program that does other work between them, or that has some of the bytes already
- * (deltaic_state_part). They neither compute nor check the checksum: deltaic_state_seal() computes that of a state that
- * leaves the program, and leaves one from elsewhere as it is if that one is whole.
+ * (deltaic_state_part). They neither compute nor check the checksum. deltaic_state_seal() computes that of a state that
+ * leaves the program. Bytes from elsewhere: compare the header before and after deltaic_state_seal(); a difference means
+ * damage. Then discard the bytes: they are sealed now.
  * save_range: bytes offset ... offset + bytes - 1 of what deltaic_sequence_save() writes, in any order. The sequence must
- *   not advance before the last range.
+ *   not change before the last range, by an evaluation, a reset, a load or a copy.
  * load_range: ranges in the order of their bytes. The first, at offset 0, has at least the header
  *   (deltaic_session_state_parts(), part 0), empties the sequence, and is refused like a buffer of
  *   deltaic_sequence_load(), which leaves the sequence unchanged. Then the sequence can only be loaded further, loaded
- *   anew, reset or overwritten by a copy, until the last byte is there.
+ *   anew, reset or overwritten by a copy, until the last byte is there; deltaic_sequence_position() is already that of
+ *   the state.
  *   INVALID_ARGUMENT: a range does not follow the one before it, or is longer than the rest of the state. */
 DELTAIC_API deltaic_status deltaic_sequence_save_range(deltaic_session *session, uint32_t sequence, uint64_t offset,
                                                        void *buffer, size_t bytes);

@@ -207,6 +207,8 @@ static void a_state_moves_in_ranges(deltaic_device *device) {
       assert_ok(deltaic_sequence_load_range(b, 0, at, data + at, n));
       if (at + n < bytes)
         assert_int_equal(deltaic_session_eval(b, text, 1, DELTAIC_LOGITS_NONE, NULL), DELTAIC_BAD_STATE);
+      if (at + n < bytes) assert_non_null(strstr(deltaic_last_error(), "the load of sequence 0 is unfinished"));
+      assert_int_equal(deltaic_session_position(b), 2 * N);
     }
     assert_int_equal(deltaic_session_position(b), 2 * N);
     eval(a, 2 * N, 1, la);
@@ -258,6 +260,41 @@ static void ranges_are_refused_out_of_order_and_a_load_may_be_given_up(deltaic_d
   close_session(a, model);
 }
 
+static const struct backend_functions *real;
+static deltaic_status run_and_fail(struct recorder *c) {
+  const deltaic_status status = real->recorder_run(c);
+  return status == DELTAIC_OK ? DELTAIC_OUT_OF_MEMORY : status;
+}
+
+static void a_load_does_not_go_on_behind_a_reset_or_copy_that_failed(deltaic_device *device) {
+  deltaic_model *model = open_model(device, kinds[2]);
+  deltaic_session_options two = exact;
+  two.sequences = 2;
+  deltaic_session *s = open_session(model, &two);
+  float want[V], got[V];
+  size_t bytes;
+  real = s->prefill->functions;
+  struct backend_functions failing = *real;
+  failing.recorder_run = run_and_fail;
+  eval(s, 0, 100, want);
+  char *data = save(s, &bytes);
+  assert_ok(deltaic_sequence_copy(s, 1, 0));
+  for (int copy = 0; copy < 2; copy++) {
+    assert_ok(deltaic_sequence_load_range(s, 0, 0, data, 1000));
+    s->prefill->functions = &failing;
+    const deltaic_status status = copy ? deltaic_sequence_copy(s, 0, 1) : deltaic_sequence_reset(s, 0);
+    s->prefill->functions = real;
+    assert_int_equal(status, DELTAIC_OUT_OF_MEMORY);
+    assert_int_equal(deltaic_sequence_load_range(s, 0, 1000, data + 1000, 8), DELTAIC_INVALID_ARGUMENT);
+    assert_int_equal(deltaic_session_eval(s, text, 1, DELTAIC_LOGITS_NONE, NULL), DELTAIC_BAD_STATE);
+    assert_ok(deltaic_sequence_reset(s, 0));
+    eval(s, 0, 100, got); // as in a new session
+    assert_same_bits(want, got, "after a failure in a load");
+  }
+  free(data);
+  close_session(s, model);
+}
+
 int test_states(void) {
   make_text();
   const struct CMUnitTest tests[] = {
@@ -267,6 +304,7 @@ int test_states(void) {
       device_test(a_state_goes_through_a_file),
       device_test(a_state_moves_in_ranges),
       device_test(ranges_are_refused_out_of_order_and_a_load_may_be_given_up),
+      device_test(a_load_does_not_go_on_behind_a_reset_or_copy_that_failed),
       device_test(parts_are_the_whole_state_and_caches_of_all_positions_only_grow),
       device_test(a_state_whose_numbers_changed_loads_once_it_is_sealed),
   };
