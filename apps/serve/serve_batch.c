@@ -114,7 +114,7 @@ static void *work(void *user) {
       continue;
     }
     admit(b);
-    moves_run(b, true);
+    moves_run(b);
     slots_read(b);
     queue_end_lost(b);
     slots_step(b);

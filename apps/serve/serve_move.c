@@ -97,9 +97,11 @@ static uint32_t next(struct batch *b) {
   return first[b->moved_in];
 }
 
-void moves_run(struct batch *b, bool one) {
-  if (one && b->moving) metrics_add(&b->server->metrics, METRIC_STATE_ROUNDS, 1);
-  for (; b->moving && (one || moves_may_run(b)); one = false) move_piece(b, next(b));
+void moves_run(struct batch *b) {
+  if (!b->moving) return;
+  metrics_add(&b->server->metrics, METRIC_STATE_ROUNDS, 1);
+  do move_piece(b, next(b));
+  while (b->moving && moves_may_run(b));
 }
 
 void moves_finish(struct batch *b, double until) {

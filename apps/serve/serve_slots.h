@@ -94,10 +94,10 @@ void move_in(struct batch *b, uint32_t slot, struct blob *state, move_end *done)
 // after: NULL, or the key of the state that this one continues; what both have in common is not copied again.
 void move_out(struct batch *b, uint32_t slot, const char *after, move_end *done);
 bool move_active(const struct batch *b, uint32_t slot);
-void move_drop(struct batch *b, uint32_t slot); // gives it up without `done`: a slot keeps what it had, or is empty
+void move_drop(struct batch *b, uint32_t slot);    // gives it up without `done`: a slot keeps what it had, or is empty
 // States may move for half of --stall between two steps; then running texts come first.
 bool moves_may_run(const struct batch *b);
-void moves_run(struct batch *b, bool one);        // one: at least one piece, whatever the time
+void moves_run(struct batch *b);                  // at least one piece, whatever the time
 void moves_finish(struct batch *b, double until); // moves all; those that are late do not get there
 
 // serve_slot.c: one slot.

@@ -146,12 +146,14 @@ static bool draws(const struct batch *b, uint32_t slot) {
   return t && t->at >= t->prompt_count && !t->due && !move_active(b, slot);
 }
 
-// The text that has waited longest for its end.
+// The text that has waited longest for its end, of all or, once the time is over, of those that save nothing.
 static struct task *next_due(const struct batch *b) {
+  const bool all = moves_may_run(b);
   struct task *first = NULL;
   for (uint32_t i = 0; i < b->slots; ++i) {
     struct task *t = b->tasks[i];
-    if (t && t->due && !t->finishing && (!first || t->last < first->last)) first = t;
+    if (!t || !t->due || t->finishing || (!all && t->call->request.store)) continue;
+    if (!first || t->last < first->last) first = t;
   }
   return first;
 }
@@ -167,6 +169,5 @@ void slots_step(struct batch *b) {
   for (size_t i = 0; i < n; i += most) step(b, tasks + i, n - i < most ? n - i : most);
   for (size_t i = 0; i < n; ++i) call_drop(calls[i]);
   b->stepped = time_now();
-  for (struct task *t; moves_may_run(b) && (t = next_due(b)); moves_run(b, false)) slot_finish(b, t);
-  moves_run(b, false);
+  for (struct task *t; (t = next_due(b));) slot_finish(b, t);
 }

@@ -167,8 +167,7 @@ static void a_round_without_time_moves_one_piece(void **unused) {
   ends = 0;
   for (int round = 1; !ends; ++round) {
     assert_int_equal(slot_free(&r->b, NULL), 1); // the other one
-    moves_run(&r->b, false);
-    moves_run(&r->b, true);
+    moves_run(&r->b);
     assert_int_equal(metric(r, METRIC_STATE_PIECES), round);
     assert_int_equal(metric(r, METRIC_STATE_ROUNDS), round);
   }
@@ -188,7 +187,7 @@ static void a_round_without_time_moves_one_piece(void **unused) {
     const deltaic_piece piece = {.sequence = 1, .tokens = text, .count = 1};
     if (round == 2 * pieces - 1)
       assert_int_equal(deltaic_session_eval_batch(r->b.session, &piece, 1), DELTAIC_BAD_STATE);
-    moves_run(&r->b, true);
+    moves_run(&r->b);
   }
   assert_int_equal(ends, 3);
   assert_int_equal(r->b.moving, 0);
@@ -211,7 +210,7 @@ static void saves_move_one_after_the_other(void **unused) {
     size_t bytes = 0;
     for (uint32_t i = 0; i < SAVES; ++i) bytes += r->b.moves[i].state ? r->b.moves[i].state->size : 0;
     assert_true(bytes <= state->size); // one of them has memory
-    moves_run(&r->b, true);
+    moves_run(&r->b);
   }
   static const uint32_t want[] = {5, 6, 4, 3, 2, 1, 0}; // the load takes turns with the first two saves
   assert_memory_equal(ended_slots, want, sizeof want);
@@ -229,7 +228,7 @@ static void a_move_that_is_given_up_leaves_nothing(void **unused) {
   for (int kind = 0; kind < 2; ++kind) { // by its text's end, and by the server's
     move_out(&r->b, 0, NULL, ended);
     move_in(&r->b, 1, state, ended);
-    for (int i = 0; i < 5; ++i) moves_run(&r->b, true);
+    for (int i = 0; i < 5; ++i) moves_run(&r->b);
     if (kind) {
       moves_finish(&r->b, 0);
     } else {
