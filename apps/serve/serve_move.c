@@ -63,6 +63,11 @@ static bool make_room(struct batch *b, uint32_t slot) {
   return m->state;
 }
 
+void move_give_up(struct batch *b, uint32_t slot) {
+  b->moves[slot].given_up = true;
+  b->moves[slot].order = 0;
+}
+
 // What a state that is saved shares with an earlier one is there already. The end of a state is in no block.
 static void skip_shared(struct move *m) {
   for (struct span span; !m->in && (span = blob_span(m->state, m->at)).shared;) m->at += span.size;
@@ -71,7 +76,7 @@ static void skip_shared(struct move *m) {
 static void move_piece(struct batch *b, uint32_t slot) {
   struct move *m = &b->moves[slot];
   struct metrics *metrics = &b->server->metrics;
-  if (!make_room(b, slot)) {
+  if (m->given_up || !make_room(b, slot)) {
     finish(b, slot, false);
     return;
   }

@@ -82,7 +82,10 @@ static void leave_calls(struct batch *b, struct call *call) {
 
 void batch_end(struct batch *b, struct task *t, enum ending ending) {
   struct call *call = t->call;
-  if (t->aside >= 0) resident_set(b, (uint32_t)t->aside, (struct resident){0});
+  if (t->aside >= 0) {
+    if (move_active(b, (uint32_t)t->aside)) move_give_up(b, (uint32_t)t->aside);
+    resident_set(b, (uint32_t)t->aside, (struct resident){0});
+  }
   t->aside = -1;
   if (t->slot >= 0) {
     if (!b->residents[t->slot].holder) move_drop(b, (uint32_t)t->slot); // else another text waits for the move

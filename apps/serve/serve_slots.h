@@ -24,6 +24,7 @@ struct move {
   uint64_t order;        // rises with each move that begins
   size_t at;             // bytes that have moved
   bool in;               // into the slot
+  bool given_up;         // ends without getting there
 };
 
 // Clients that are looked at together: whether they have gone.
@@ -95,6 +96,7 @@ void move_in(struct batch *b, uint32_t slot, struct blob *state, move_end *done)
 void move_out(struct batch *b, uint32_t slot, const char *after, move_end *done);
 bool move_active(const struct batch *b, uint32_t slot);
 void move_drop(struct batch *b, uint32_t slot);    // gives it up without `done`: a slot keeps what it had, or is empty
+void move_give_up(struct batch *b, uint32_t slot); // it moves next, and ends: nobody wants the state
 // States may move for half of --stall between two steps; then running texts come first.
 bool moves_may_run(const struct batch *b);
 void moves_run(struct batch *b);                  // at least one piece, whatever the time

@@ -243,6 +243,19 @@ static void a_move_that_is_given_up_leaves_nothing(void **unused) {
     read_to(r, 1, 600);
     has_the_bytes_of(r, 1, state); // as of a new slot
   }
+  // One that nobody waits for any more ends before others, and without moving more.
+  ends = 0;
+  move_out(&r->b, 0, NULL, ended);
+  move_out(&r->b, 1, NULL, ended);
+  moves_run(&r->b);
+  const int64_t pieces = metric(r, METRIC_STATE_PIECES);
+  move_give_up(&r->b, 1);
+  moves_run(&r->b);
+  assert_int_equal(ends, 1);
+  assert_int_equal(ended_slots[0], 1);
+  assert_null(came);
+  assert_int_equal(metric(r, METRIC_STATE_PIECES), pieces);
+  move_drop(&r->b, 0);
   assert_int_equal(atomic_load(&state->holders), 1);
   blob_drop(state);
   close_rig(r);
