@@ -26,9 +26,10 @@ void move_in(struct batch *b, uint32_t slot, struct blob *state, move_end *done)
   m->in = true;
 }
 
-void move_out(struct batch *b, uint32_t slot, const char *after, move_end *done) {
+void move_out(struct batch *b, uint32_t slot, const char *after, uint64_t position, move_end *done) {
   struct move *m = begin_move(b, slot, done);
   snprintf(m->after, sizeof m->after, "%s", after ? after : "");
+  m->position = position;
 }
 
 // Takes the move away, so that `done` may begin another one.
@@ -58,7 +59,9 @@ static bool make_room(struct batch *b, uint32_t slot) {
   if (m->state) return true;
   if (deltaic_sequence_state_size(b->session, slot, &bytes)) return false;
   struct blob *before = *m->after ? store_peek(b->server->store, m->after) : NULL;
-  m->state = state_create(&b->server->layout, deltaic_sequence_position(b->session, slot), bytes, before);
+  const bool same = before && before->blocks && before->blocks->position == m->position; // not another under its key
+  const uint64_t position = deltaic_sequence_position(b->session, slot);
+  m->state = state_create(&b->server->layout, position, bytes, same ? before : NULL);
   blob_drop(before);
   return m->state;
 }

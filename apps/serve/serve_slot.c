@@ -43,8 +43,8 @@ static bool keep(struct batch *b, struct task *t, uint32_t slot, bool asked, boo
 static void empty_slot(struct batch *b, uint32_t slot);
 static void finish_own(struct batch *b, struct task *t);
 
-// The state that waited in the slot for its text to end is saved. The text may have ended meanwhile. It ends here before
-// another one begins in the slot: if that one fails, it ends all texts of its call.
+// The state that waited in the slot for its text to end is saved. The text may have ended meanwhile. It ends here
+// before another one begins in the slot: if that one fails, it ends all texts of its call.
 static void settled(struct batch *b, uint32_t slot, struct blob *state) {
   struct task *t = b->residents[slot].holder;
   if (t) {
@@ -127,14 +127,15 @@ static void empty_slot(struct batch *b, uint32_t slot) {
   struct task *t = b->tasks[slot];
   if (t) t->there = resident_continues(&b->residents[slot], t);
   if (resident_wanted(b, slot))
-    move_out(b, slot, NULL, emptied);
+    move_out(b, slot, NULL, 0, emptied);
   else
     emptied(b, slot, NULL);
 }
 
 static void take_slot(struct batch *b, uint32_t slot) {
-  if (b->residents[slot].holder)
-    move_out(b, slot, keep_before(b->residents[slot].holder), settled);
+  const struct task *holder = b->residents[slot].holder;
+  if (holder)
+    move_out(b, slot, keep_before(holder), holder->base_count, settled);
   else
     empty_slot(b, slot);
 }
@@ -176,7 +177,7 @@ static bool mark(struct batch *b, struct task *t) {
       return false;
     }
   }
-  move_out(b, slot, keep_before(t), marked);
+  move_out(b, slot, keep_before(t), t->base_count, marked);
   return true;
 }
 
@@ -211,7 +212,7 @@ static bool leads(const struct task *t) {
 static void read_on(struct batch *b, struct task *t) {
   if (t->at < t->prompt_count) return;
   if (leads(t))
-    move_out(b, (uint32_t)t->slot, keep_before(t), released);
+    move_out(b, (uint32_t)t->slot, keep_before(t), t->base_count, released);
   else
     prompt_read(t);
 }
@@ -246,7 +247,7 @@ static void finished(struct batch *b, uint32_t slot, struct blob *state) {
 
 static void finish_own(struct batch *b, struct task *t) {
   if (keep_needs_state(t, t->due))
-    move_out(b, (uint32_t)t->slot, keep_before(t), finished);
+    move_out(b, (uint32_t)t->slot, keep_before(t), t->base_count, finished);
   else
     finished(b, (uint32_t)t->slot, NULL);
 }
@@ -269,7 +270,7 @@ void slot_finish(struct batch *b, struct task *t) {
   else if (t->aside < 0)
     finish_own(b, t);
   else if (!move_active(b, (uint32_t)t->aside)) // else it is on its way already
-    move_out(b, (uint32_t)t->aside, keep_before(t), settled);
+    move_out(b, (uint32_t)t->aside, keep_before(t), t->base_count, settled);
 }
 
 // ---------------------------------------------------------------- numbers

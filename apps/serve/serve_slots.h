@@ -21,6 +21,7 @@ struct move {
   move_end *done;        // NULL: no state moves
   struct blob *state;    // of a save: NULL until its first piece moves
   char after[STORE_KEY]; // of a save: the key of the state that this one continues; "": none
+  uint64_t position;     // of that state
   uint64_t order;        // rises with each move that begins
   size_t at;             // bytes that have moved
   bool in;               // into the slot
@@ -92,8 +93,9 @@ void resident_leave(struct batch *b, uint32_t slot, struct blob *copy);
 
 // serve_move.c: states in and out of slots, piece by piece. `done` is called when the last piece moves.
 void move_in(struct batch *b, uint32_t slot, struct blob *state, move_end *done);
-// after: NULL, or the key of the state that this one continues; what both have in common is not copied again.
-void move_out(struct batch *b, uint32_t slot, const char *after, move_end *done);
+// after: NULL, or the key of the state behind `position` tokens that this one continues; what both have in common is
+// not copied again.
+void move_out(struct batch *b, uint32_t slot, const char *after, uint64_t position, move_end *done);
 bool move_active(const struct batch *b, uint32_t slot);
 void move_drop(struct batch *b, uint32_t slot);    // gives it up without `done`: a slot keeps what it had, or is empty
 void move_give_up(struct batch *b, uint32_t slot); // it moves next, and ends: nobody wants the state

@@ -69,14 +69,16 @@ static void ended(struct batch *b, uint32_t slot, struct blob *state) {
   ended_slots[ends++ % 16] = slot;
 }
 
-static struct blob *save(struct rig *r, uint32_t slot, const char *after) {
-  move_out(&r->b, slot, after, ended);
+static struct blob *save_after(struct rig *r, uint32_t slot, const char *after, uint64_t position) {
+  move_out(&r->b, slot, after, position, ended);
   moves_finish(&r->b, INFINITY);
   assert_non_null(came);
   struct blob *state = came;
   came = NULL;
   return state;
 }
+
+static struct blob *save(struct rig *r, uint32_t slot) { return save_after(r, slot, NULL, 0); }
 
 static void has_the_bytes_of(struct rig *r, uint32_t slot, const struct blob *state) {
   size_t bytes;
@@ -98,7 +100,7 @@ static void a_state_in_blocks_has_the_bytes_of_the_slot(void **unused) {
   struct rig *r = open_rig(1 << 24);
   for (size_t i = 0; i < sizeof positions / sizeof *positions; ++i) {
     read_to(r, 0, positions[i]);
-    struct blob *state = save(r, 0, NULL);
+    struct blob *state = save(r, 0);
     assert_int_equal(state->blocks->count, (positions[i] + BLOCK_POSITIONS - 1) / BLOCK_POSITIONS);
     has_the_bytes_of(r, 0, state);
     blob_drop(state);
@@ -110,12 +112,15 @@ static void a_state_shares_the_whole_blocks_of_the_one_before(void **unused) {
   struct rig *r = open_rig(1 << 24);
   const int64_t row = (int64_t)state_position_bytes(&r->server.layout);
   read_to(r, 0, 600);
-  struct blob *first = save(r, 0, NULL);
+  struct blob *first = save(r, 0);
   assert_int_equal(metric(r, METRIC_STATE_BYTES_SAVED), first->size);
   store_put(r->server.store, STORE_STATE, "first", first);
   const int64_t one = metric(r, METRIC_MEMORY_BYTES), before = metric(r, METRIC_STATE_BYTES_SAVED);
   read_to(r, 0, 1000);
-  struct blob *second = save(r, 0, "first"), *other = save(r, 0, "is not there");
+  struct blob *second = save_after(r, 0, "first", 600), *other = save_after(r, 0, "is not there", 600);
+  assert_int_equal(other->blocks->shared, 0);
+  blob_drop(other);
+  other = save_after(r, 0, "first", 599); // another one has the key
   assert_int_equal(other->blocks->shared, 0);
   blob_drop(other);
   assert_int_equal(second->blocks->shared, 2);
@@ -123,7 +128,7 @@ static void a_state_shares_the_whole_blocks_of_the_one_before(void **unused) {
   assert_ptr_not_equal(second->blocks->items[2], first->blocks->items[2]);
   has_the_bytes_of(r, 0, second);
   const int64_t all = (int64_t)second->size, shared = 2 * BLOCK_POSITIONS * row;
-  assert_int_equal(metric(r, METRIC_STATE_BYTES_SAVED) - before, all - shared + all);
+  assert_int_equal(metric(r, METRIC_STATE_BYTES_SAVED) - before, all - shared + 2 * all);
   // The memory counts what they share once, whichever leaves first.
   store_put(r->server.store, STORE_STATE, "second", second);
   const int64_t both = metric(r, METRIC_MEMORY_BYTES);
@@ -141,13 +146,13 @@ static void a_state_shares_the_whole_blocks_of_the_one_before(void **unused) {
 static void states_that_share_blocks_leave_a_memory_that_is_full(void **unused) {
   struct rig *r = open_rig(1400 * 1024); // for one state of 1,000 tokens, which has 1.1 MiB
   read_to(r, 0, 900);
-  struct blob *first = save(r, 0, NULL);
+  struct blob *first = save(r, 0);
   store_put(r->server.store, STORE_STATE, "first", first);
   blob_drop(first);
   char key[STORE_KEY], before[STORE_KEY] = "first";
   for (size_t at = 920; at <= 1000; at += 20, memcpy(before, key, sizeof key)) {
     read_to(r, 0, at);
-    struct blob *state = save(r, 0, before);
+    struct blob *state = save_after(r, 0, before, at == 920 ? 900 : at - 20);
     assert_int_equal(state->blocks->shared, 900 / BLOCK_POSITIONS);
     snprintf(key, sizeof key, "state%zu", at);
     store_put(r->server.store, STORE_STATE, key, state);
@@ -163,7 +168,7 @@ static void states_that_share_blocks_leave_a_memory_that_is_full(void **unused) 
 static void a_round_without_time_moves_one_piece(void **unused) {
   struct rig *r = open_rig(1 << 24); // --stall 0: no time
   read_to(r, 0, 1000);
-  move_out(&r->b, 0, NULL, ended);
+  move_out(&r->b, 0, NULL, 0, ended);
   ends = 0;
   for (int round = 1; !ends; ++round) {
     assert_int_equal(slot_free(&r->b, NULL), 1); // the other one
@@ -180,7 +185,7 @@ static void a_round_without_time_moves_one_piece(void **unused) {
   came = NULL;
   read_to(r, 1, 1); // something to overwrite
   move_in(&r->b, 1, state, ended);
-  move_out(&r->b, 0, NULL, ended);
+  move_out(&r->b, 0, NULL, 0, ended);
   assert_int_equal(slot_free(&r->b, NULL), r->b.slots);
   for (int64_t round = 1; round <= 2 * pieces; ++round) {
     assert_int_equal(ends, round < 2 * pieces ? 1 : 2);
@@ -202,8 +207,8 @@ static void saves_move_one_after_the_other(void **unused) {
   enum { SAVES = 6 };
   struct rig *r = open_rig_of(SAVES + 1, 1 << 24);
   for (uint32_t i = 0; i <= SAVES; ++i) read_to(r, i, 600);
-  struct blob *state = save(r, 0, NULL);
-  for (uint32_t i = SAVES; i--;) move_out(&r->b, i, NULL, ended);
+  struct blob *state = save(r, 0);
+  for (uint32_t i = SAVES; i--;) move_out(&r->b, i, NULL, 0, ended);
   ends = 0;
   for (int piece = 0; ends <= SAVES; ++piece) {
     if (piece == 5) move_in(&r->b, SAVES, state, ended);
@@ -223,10 +228,10 @@ static void saves_move_one_after_the_other(void **unused) {
 static void a_move_that_is_given_up_leaves_nothing(void **unused) {
   struct rig *r = open_rig(1 << 24);
   read_to(r, 0, 600);
-  struct blob *state = save(r, 0, NULL);
+  struct blob *state = save(r, 0);
   ends = 0;
   for (int kind = 0; kind < 2; ++kind) { // by its text's end, and by the server's
-    move_out(&r->b, 0, NULL, ended);
+    move_out(&r->b, 0, NULL, 0, ended);
     move_in(&r->b, 1, state, ended);
     for (int i = 0; i < 5; ++i) moves_run(&r->b);
     if (kind) {
@@ -245,8 +250,8 @@ static void a_move_that_is_given_up_leaves_nothing(void **unused) {
   }
   // One that nobody waits for any more ends before others, and without moving more.
   ends = 0;
-  move_out(&r->b, 0, NULL, ended);
-  move_out(&r->b, 1, NULL, ended);
+  move_out(&r->b, 0, NULL, 0, ended);
+  move_out(&r->b, 1, NULL, 0, ended);
   moves_run(&r->b);
   const int64_t pieces = metric(r, METRIC_STATE_PIECES);
   move_give_up(&r->b, 1);
