@@ -43,13 +43,18 @@ static void end_text(struct reader *r) {
 static int open_tokenizer(struct reader *r) {
   size_t count = 0;
   if (r->tokenizer) return EXIT_OK;
+  r->end = -1;
   int code = tokenizer_open(r->reading->model, &r->tokenizer);
-  deltaic_status status = code ? DELTAIC_OK : deltaic_model_inspect_ends(r->reading->model, &r->end, 1, &count);
-  if (!count) r->end = -1;
-  return status == DELTAIC_BUFFER_TOO_SMALL ? EXIT_OK : code ? code : complain_status(status);
+  if (!code) code = complain_status(deltaic_model_inspect_ends(r->reading->model, NULL, 0, &count));
+  if (code || !count) return code;
+  int32_t *ends = must_resize(NULL, count * sizeof *ends);
+  code = complain_status(deltaic_model_inspect_ends(r->reading->model, ends, count, &count));
+  if (!code) r->end = ends[0];
+  free(ends);
+  return code;
 }
 
-// special: a text of its own: with the tokenizer's begin token, and the model's end token.
+// special: a text of its own: with the tokenizer's begin token, and the model's first end token.
 static int add_text(struct reader *r, const char *text, size_t bytes, const char *where, bool special) {
   int32_t *ids = NULL;
   size_t count = 0;

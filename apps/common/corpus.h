@@ -20,7 +20,8 @@ struct corpus_reading {
   bool separate;
 };
 
-// Returns an exit code, and prints a message if it is not EXIT_OK. Every token is one of the model's.
+// Returns an exit code, and prints a message if it is not EXIT_OK. Token ids of .safetensors files are checked against
+// the vocabulary.
 int corpus_read(struct corpus *corpus, const struct corpus_reading *reading, const char *const *files, size_t count);
 void corpus_free(struct corpus *corpus);
 #endif

@@ -232,6 +232,11 @@ int command_validate_gradients(int argc, char **argv) {
       OPTIONS_END,
   };
   if (!options_parse(&usage, options, argc, argv, &arguments, &code)) return code;
+  if (!teacher && option_given(&arguments, "weight")) return complain(EXIT_USAGE, "--weight goes with --teacher");
+  if (!teacher && option_given(&arguments, "temperature"))
+    return complain(EXIT_USAGE, "--temperature goes with --teacher");
+  if (!(weight > 0)) return complain(EXIT_USAGE, "--weight must be above 0"); // the library takes 0 for its default
+  if (!(temperature > 0)) return complain(EXIT_USAGE, "--temperature must be above 0");
   struct gradients g = {.checkpoint = engine.model ? engine.model : arguments.items[0],
                         .file = arguments.items[arguments.count - 1],
                         .teacher = teacher,

@@ -159,6 +159,14 @@ run 0 "$tiny" "$dir/u1" "${unequal[@]}" -b 1 --accumulate 4 && json && four=$(fi
 echo $one $four | awk '{ exit !(NF == 4 && $1 > 1 && ($1 - $3)^2 < 1e-10 && ($2 - $4)^2 < 1e-8 * $2^2) }' ||
   complain "$last: loss and norm" $four "and not" $one
 
+# ---- of several end tokens a record gets the first
+cp -r "$tiny" "$dir/ends" && sed -i 's/"eos_token_id": 2,/"eos_token_id": [2, 5],/' "$dir/ends/config.json"
+printf '{"text": "A few words."}\n' >"$dir/record.jsonl"
+record=(--separate --everything --text "$dir/record.jsonl" -w 100 -b 1 --steps 2)
+run 0 "$tiny" "$dir/e1" "${record[@]}"
+run 0 "$dir/ends" "$dir/e2" "${record[@]}"
+same e1 e2
+
 # ---- a held-out text with longer rows than those that are trained on is in the plan
 of() { sed -n "/\"$1\": {/{n;s/[^0-9]//g;p}" "$dir/out"; }
 head -c 190 "$text" | tr '\n' ' ' >"$dir/long"
@@ -234,6 +242,8 @@ rename logits.safetensors grad.model.norm.weight logits__________________
 refused 1 'holds gradients, and tensor logits_*, which belongs' "$models/tiny_delta_net" "$dir/logits.safetensors"
 run 0 "$models/tiny_delta_net" "$whole" --teacher "$models/tiny_delta_net" && out_has '^all together .*e-0[67] '
 run 1 "$models/tiny_delta_net" "$whole" --teacher "$models/tiny_gated_deltanet" && err_has 'the gradient of .* is off by'
+refused 2 'weight must be above 0' "$models/tiny_delta_net" "$whole" --teacher "$models/tiny_delta_net" --weight 0
+refused 2 'weight goes with --teacher' "$models/tiny_delta_net" "$whole" --weight 3
 refused 2 'holds no gradients: it takes no --teacher' "$models/tiny_delta_net" "$models/tiny_delta_net/reference.safetensors" --teacher "$tiny"
 refused 2 'holds gradients: it takes no --pieces' "$models/tiny_delta_net" "$whole" -p 3
 refused 2 'takes fast or float32, not "half"' "$models/tiny_delta_net" "$whole" --precision half
