@@ -142,6 +142,11 @@ bool file_there(const char *path) {
   return !platform_facts(path, true, &facts);
 }
 
+bool same_file(const char *a, const char *b) {
+  struct path_facts x, y;
+  return !platform_facts(a, true, &x) && !platform_facts(b, true, &y) && x.volume == y.volume && x.index == y.index;
+}
+
 uint64_t file_size(const char *path) {
   struct path_facts facts;
   return platform_facts(path, true, &facts) ? 0 : facts.bytes;

@@ -113,9 +113,9 @@ static int parse_side(struct prune_request *r) {
 
 // Without --text, the text of --recover is the calibration text too, if one is needed.
 static void default_text(struct prune_request *r) {
-  const bool measured = r->statistics && file_there(r->statistics);
   const bool measures = r->about.text || r->select.rule != DELTAIC_KEEP_GIVEN || r->plot || r->statistics;
-  if (!r->text && (r->refit || (measures && !measured))) r->text = r->recover;
+  r->text_of_recover = !r->text && r->recover && (r->refit || measures);
+  if (r->text_of_recover) r->text = r->recover;
 }
 
 static int check_request(struct prune_request *r) {

@@ -17,6 +17,7 @@ struct prune_request {
   deltaic_precision recover_precision;
   bool per_layer, adversarial, like_reference, refit, force, sweep, as_json;
   // Resolved:
+  bool text_of_recover; // text was not given: it is the one of --recover
   deltaic_prune_method about;
   deltaic_select_options select;
   uint32_t keeps[PRUNE_LAYERS];

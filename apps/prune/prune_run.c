@@ -86,6 +86,8 @@ static int calibrate(struct prune_work *w) {
   deltaic_status status =
       deltaic_calibrate(w->statistics, w->engine.model, w->text.tokens, w->text.count, show_calibration, &p);
   progress_clear();
+  // Statistics of another text are enough by themselves.
+  if (status == DELTAIC_INVALID_ARGUMENT && w->r->text_of_recover && !w->r->refit && before.tokens) status = DELTAIC_OK;
   w->seconds_calibration = time_now() - start;
   deltaic_statistics_get_info(w->statistics, &after);
   code = complain_work(status);
@@ -137,7 +139,7 @@ static void copy_ids(const int32_t *tokens, size_t count, struct corpus *out) {
 // The calibration text. Where it is that of --recover, what is held back is not in it.
 static int read_text(struct prune_work *w) {
   const struct prune_request *r = w->r;
-  if (!r->recover || strcmp(r->text, r->recover)) return read_ids(w, r->text, r->tokens, &w->text);
+  if (!r->recover || !same_file(r->text, r->recover)) return read_ids(w, r->text, r->tokens, &w->text);
   copy_ids(w->recover.tokens, w->recover.count, &w->text);
   return EXIT_OK;
 }

@@ -225,9 +225,7 @@ static int show(const struct tune_work *w, int code) {
 
 // The teacher would be replaced.
 static int check_teacher(const struct tune_request *r, const char *out) {
-  struct path_facts a, b;
-  if (!r->teacher || !out || platform_facts(r->teacher, true, &a) || platform_facts(out, true, &b)) return EXIT_OK;
-  if (a.volume != b.volume || a.index != b.index) return EXIT_OK;
+  if (!r->teacher || !out || !same_file(r->teacher, out)) return EXIT_OK;
   return complain(EXIT_FAILED, "%s: is the teacher, and would be replaced", out);
 }
 
