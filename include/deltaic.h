@@ -251,8 +251,8 @@ typedef struct deltaic_model_info {
   int32_t experts;            /* of the first layer with a mixture of experts; 0: there is none */
   int32_t experts_per_token;  /* that the router chooses */
   int32_t expert_width;       /* of one of them */
-  uint64_t active_parameters; /* parameters less those of the experts that a token does not choose */
-  uint64_t expert_bytes;      /* of all these experts' weights on the device, in all layers; part of weights_bytes */
+  uint64_t active_parameters; /* without those of the experts that a token does not choose */
+  uint64_t expert_bytes;      /* of the weights of all experts on the device, in all layers; part of weights_bytes */
 } deltaic_model_info;
 
 typedef struct deltaic_memory {
@@ -474,18 +474,19 @@ DELTAIC_API deltaic_status deltaic_sequence_save(deltaic_session *session, uint3
                                                  size_t capacity, size_t *written);
 DELTAIC_API deltaic_status deltaic_sequence_load(deltaic_session *session, uint32_t sequence, const void *buffer,
                                                  size_t bytes);
-/* The same in ranges, for a program that does other work between them, or that has some of the bytes already
- * (deltaic_state_part). They neither compute nor check the checksum. deltaic_state_seal() computes that of a state that
- * leaves the program. Bytes from elsewhere: compare the header before and after deltaic_state_seal(); a difference means
- * damage. Then discard the bytes: they are sealed now.
- * save_range: bytes offset ... offset + bytes - 1 of what deltaic_sequence_save() writes, in any order. The sequence must
- *   not change before the last range, by an evaluation, a reset, a load or a copy.
- * load_range: ranges in the order of their bytes. The first, at offset 0, has at least the header
- *   (deltaic_session_state_parts(), part 0), empties the sequence, and is refused like a buffer of
- *   deltaic_sequence_load(), which leaves the sequence unchanged. Then the sequence can only be loaded further, loaded
- *   anew, reset or overwritten by a copy, until the last byte is there; deltaic_sequence_position() is already that of
- *   the state.
- *   INVALID_ARGUMENT: a range does not follow the one before it, or is longer than the rest of the state. */
+/* Save and load a state in ranges, for a program that does other work between them, or that already has some of the
+ * bytes (deltaic_state_part). These functions neither compute nor check the checksum. Before a state leaves the
+ * program, call deltaic_state_seal(), which computes the checksum. To check bytes from outside the program, compare the
+ * header before and after deltaic_state_seal(). If it differs, the bytes are damaged: discard them, because they now
+ * have a valid checksum.
+ * save_range: writes bytes offset ... offset + bytes - 1 of what deltaic_sequence_save() would write, in any order. No
+ *   evaluation, reset, load or copy may change the sequence until the last range is saved.
+ * load_range: takes ranges in the order of their bytes. The first range, at offset 0, has at least the header
+ *   (deltaic_session_state_parts(), part 0). It empties the sequence. If deltaic_sequence_load() would refuse the
+ *   header, so does load_range, and the sequence does not change. Until the last byte is loaded, the sequence can only
+ *   take the next range, begin another load, be reset or be overwritten by a copy. deltaic_sequence_position() returns
+ *   the position of the state from the first range on.
+ *   INVALID_ARGUMENT: a range does not follow the previous one, or is longer than the rest of the state. */
 DELTAIC_API deltaic_status deltaic_sequence_save_range(deltaic_session *session, uint32_t sequence, uint64_t offset,
                                                        void *buffer, size_t bytes);
 DELTAIC_API deltaic_status deltaic_sequence_load_range(deltaic_session *session, uint32_t sequence, uint64_t offset,
@@ -675,8 +676,8 @@ DELTAIC_API deltaic_status deltaic_tensors_at(const deltaic_tensors *tensors, ui
 DELTAIC_API bool deltaic_tensors_find(const deltaic_tensors *tensors, const char *name, deltaic_tensor_info *info);
 /* A string of the file's __metadata__, or NULL. Valid until the file is closed. */
 DELTAIC_API const char *deltaic_tensors_metadata(const deltaic_tensors *tensors, const char *key);
-/* Read elements first ... first + count - 1 of a tensor of floats (F64 is rounded) or of integers (8 to 64 bits, with
- * a sign or without), which must fit into 32 bits. */
+/* Read elements first ... first + count - 1 of a tensor of floats (F64 is rounded) or of integers (8 to 64 bits,
+ * signed or unsigned), which must fit into 32 bits. */
 DELTAIC_API deltaic_status deltaic_tensors_read(const deltaic_tensors *tensors, const char *name, uint64_t first,
                                                 uint64_t count, float *out);
 DELTAIC_API deltaic_status deltaic_tensors_read_integers(const deltaic_tensors *tensors, const char *name,
@@ -854,8 +855,8 @@ typedef struct deltaic_quantization_info {
   bool own_keys;         /* other programs do not run it: the architecture is one of Deltaic's own, or its keys and
                             values differ in length, which llama.cpp does not support */
   uint64_t tensors, elements, bytes;
-  uint64_t left_out;          /* tensors of the model that the file does not have, since they are no part of what
-                                 deltaic_model_open() runs: an extra head for a second token, what reads images */
+  uint64_t left_out;          /* tensors of the model that are not written, because deltaic_model_open() does not use
+                                 them: an extra head that predicts a second token, the part that reads images */
   const char *left_out_first; /* the name of the first of them, valid as long as the report; NULL: none */
 } deltaic_quantization_info;
 DELTAIC_API void deltaic_quantization_get_info(const deltaic_quantization *report, deltaic_quantization_info *info);

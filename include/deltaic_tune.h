@@ -106,20 +106,22 @@ typedef struct deltaic_tune_loss {
   double ce, kd; /* nats; kd is 0 without a teacher */
 } deltaic_tune_loss;
 
-/* Adds share times the gradient of the batch's loss, a mean over its predictions, to the gradient. A step over several
- * batches adds each with its share of all their predictions; the gradient is then that of one large batch. A loss that
- * is not finite is INVALID_ARGUMENT; it discards the gradient and changes nothing else. */
+/* Adds share times the gradient of the batch's loss to the gradient. The loss is a mean over the batch's predictions.
+ * For a step over several batches, share is a batch's part of the predictions in all these batches; the gradient is
+ * then that of one large batch. A loss that is not finite is INVALID_ARGUMENT; it discards the gradient and changes
+ * nothing else. */
 DELTAIC_PRUNE_API deltaic_status deltaic_tune_add(deltaic_tune *tune, const deltaic_tune_batch *batch, double share,
                                                   deltaic_tune_loss *loss);
 /* The gradient so far by a tensor of the checkpoint that is trained itself or by LoRA, in its shape: count numbers. */
 DELTAIC_PRUNE_API deltaic_status deltaic_tune_gradient(const deltaic_tune *tune, const char *name, float *out,
                                                        size_t count);
-/* The norm of the gradient so far, as the next step finds it: INVALID_ARGUMENT if it is not finite, when it is written
- * too and the gradient discarded. So the weights are known to be good before a step changes them. norm: or NULL. */
+/* Computes the norm of the gradient so far, which the next step uses. A norm that is not finite is INVALID_ARGUMENT; it
+ * is written too, and the gradient is discarded. So a program can check that the gradient from the current weights is
+ * finite before a step changes them. norm may be NULL. */
 DELTAIC_PRUNE_API deltaic_status deltaic_tune_norm(deltaic_tune *tune, double *norm);
-/* A step of AdamW, which uses up the gradient; without one it is INVALID_ARGUMENT. norm: the gradient's, or NULL. A
- * gradient that is not finite is INVALID_ARGUMENT; it is discarded, and nothing else changes. Another failure may leave
- * the model half updated: then every later step and save fails and says so. */
+/* Takes a step of AdamW, which uses up the gradient. Without a gradient it is INVALID_ARGUMENT. norm: that of the
+ * gradient, or NULL. A gradient that is not finite is INVALID_ARGUMENT; it is discarded, and nothing else changes.
+ * Another failure may leave the model half updated: then every later step and save fails and says so. */
 DELTAIC_PRUNE_API deltaic_status deltaic_tune_step(deltaic_tune *tune, double rate, double *norm);
 /* The loss of a batch, without a gradient. */
 DELTAIC_PRUNE_API deltaic_status deltaic_tune_measure(deltaic_tune *tune, const deltaic_tune_batch *batch,
@@ -146,17 +148,18 @@ DELTAIC_PRUNE_API deltaic_status deltaic_tune_save_adapter(deltaic_tune *tune, c
 DELTAIC_PRUNE_API deltaic_status deltaic_tune_check(const char *path, const char *out, bool force);
 DELTAIC_PRUNE_API deltaic_status deltaic_tune_check_adapter(const char *path, const char *out, bool force);
 
-/* Saves what the next steps depend on, but for a gradient that was added. note: a text of the caller's, which is kept
- * with it, or NULL. An interrupted save leaves an existing file intact. */
+/* Saves what the next steps depend on, without any gradient that has been added. note: a text of the caller that is
+ * saved too, or NULL. An interrupted save leaves an existing file intact. */
 DELTAIC_PRUNE_API deltaic_status deltaic_tune_save_state(const deltaic_tune *tune, const char *file, const char *note);
-/* Continues from a state, without a gradient that was added: the next steps give the bits that they would have given
- * without the pause. The training must have been created from the same checkpoint with the same options. note: the text
- * that was saved, or NULL; the caller frees it with free(). */
+/* Continues from a saved state, and discards any gradient that has been added. The next steps give the bits that they
+ * would have given without the pause. The training must have been created from the same checkpoint with the same
+ * options. note: the text that was saved, or NULL; the caller frees it with free(). */
 DELTAIC_PRUNE_API deltaic_status deltaic_tune_load_state(deltaic_tune *tune, const char *file, char **note);
-/* Copies what a state has to main memory, in place of an earlier copy: 12 bytes for each number that is trained.
- * OUT_OF_MEMORY if that is more than half of the free memory. */
+/* Keeps a copy of the state in main memory: the trained numbers and AdamW's moments, 12 bytes for each trained number.
+ * It replaces an earlier copy. OUT_OF_MEMORY: the copy would take more than half of the free memory. */
 DELTAIC_PRUNE_API deltaic_status deltaic_tune_keep_state(deltaic_tune *tune);
-/* Goes back to that copy, without a gradient that was added. NOT_FOUND: there is none, and nothing changes. */
+/* Goes back to that copy, and discards any gradient that has been added. NOT_FOUND: there is no copy. Then nothing
+ * changes. */
 DELTAIC_PRUNE_API deltaic_status deltaic_tune_return(deltaic_tune *tune);
 
 #ifdef __cplusplus
