@@ -221,7 +221,8 @@ int command_bench(int argc, char **argv) {
       COUNT('r', "repeat", "N", &b.repeat, 1, 1000, "runs of each row, after a warm-up"),
       NUMBER(0, "seconds", "X", &b.row_seconds, 1e6, "start no more runs of a row after this long"),
       FLAG('k', "kernels", &b.kernels,
-           "a table of kernels for each row, with their floors; of a mixture of experts, one of the experts chosen"),
+           "a table of kernels for each row, with their floors; for a mixture of experts, also a table of the chosen "
+           "experts"),
       FLAG(0, "operators", &operators,
            "the delta rule's kernels and products of matrices by themselves instead: time, floor and error of each "
            "shape; needs no model"),

@@ -93,7 +93,7 @@ static int open_chat(struct chat *c) {
   if (!code && r->history) code = output_check(r->history);
   const bool goes_on = !code && r->history && file_there(r->history);
   if (goes_on && r->system)
-    code = complain(EXIT_USAGE, "--system: the conversation in %s has begun; /system TEXT begins another", r->history);
+    code = complain(EXIT_USAGE, "--system: %s has a conversation already; /system TEXT begins another", r->history);
   if (!code) code = tokenizer_open(path, &c->tokenizer);
   if (!code) code = voice_open(c->voice, c);
   if (!code) code = engine_open(&r->engine, &c->engine);
@@ -215,8 +215,8 @@ int command_chat(int argc, char **argv) {
       TEXT(0, "template", "NAME", &r.template, "the chat template; without it, the model's own, if it is known"),
       TEXT(0, "system", "TEXT", &r.system, "the system text that the conversation begins with"),
       TEXT(0, "history", "FILE", &r.history,
-           "continue the conversation in this file, if it exists; the file is saved after every turn; a new branch "
-           "replaces it with its first answer"),
+           "continue the conversation in this file, if it exists; the file is saved after every turn; the first answer "
+           "in another branch replaces it"),
       TEXT(0, "thinking", "on|off", &r.thinking, "think before answers; without it, the template decides"),
       FLAG(0, "hide-thinking", &r.hide_thinking, "show answers only"),
       TEXTS(0, "stop", "TEXT", &r.stops, "end an answer before this text; may be repeated"),

@@ -105,7 +105,7 @@ static int check_tokens(const struct reader *r, const char *path, const int32_t 
   int code = complain_status(deltaic_model_inspect(NULL, r->reading->model, NULL, &info, NULL));
   for (size_t i = 0; i < count && !code; ++i)
     if (ids[i] < 0 || ids[i] >= info.vocabulary)
-      code = complain(EXIT_FAILED, "%s: token %zu is %d, and the vocabulary of %s has the tokens 0 to %d", path, i,
+      code = complain(EXIT_FAILED, "%s: token %zu is %d, but the vocabulary of %s has the tokens 0 to %d", path, i,
                       ids[i], r->reading->model, info.vocabulary - 1);
   return code;
 }

@@ -117,8 +117,7 @@ static int check_tensors(const struct gradients *g) {
     const int code = complain_status(deltaic_tensors_at(g->tensors, i, &info));
     if (code) return code;
     if (strncmp(info.name, "grad.", 5) && strcmp(info.name, "tokens"))
-      return complain(EXIT_FAILED, "%s: holds gradients, and tensor %s, which belongs into a file without gradients",
-                      g->file, info.name);
+      return complain(EXIT_FAILED, "%s: holds gradients, so it must not hold tensor %s", g->file, info.name);
   }
   return EXIT_OK;
 }
@@ -217,10 +216,10 @@ int command_validate_gradients(int argc, char **argv) {
   int code;
   const struct option options[] = {
       FLAG('l', "layers", &whole, "a row for each tensor"),
-      NUMBER(0, "limit", "X", &limit, 0, "of all gradients together; 0: by both precisions"),
-      TEXT(0, "teacher", "DIR", &teacher, "teacher of the reference's loss"),
-      NUMBER(0, "weight", "X", &weight, 1e6, "of its part of the loss"),
-      NUMBER(0, "temperature", "X", &temperature, 1e6, "of both models' predictions in it"),
+      NUMBER(0, "limit", "X", &limit, 0, "limit of all gradients together; 0: by both precisions"),
+      TEXT(0, "teacher", "DIR", &teacher, "the teacher model in the reference's loss"),
+      NUMBER(0, "weight", "X", &weight, 1e6, "weight of the teacher's part of the loss"),
+      NUMBER(0, "temperature", "X", &temperature, 1e6, "temperature of both models' predictions in that part"),
       TEXT('m', "model", "DIR", &engine.model, "the checkpoint"),
       TEXT('d', "device", "WHICH", &engine.device, "cpu, best, or one from 'deltaic devices'"),
       COUNT('t', "threads", "N", &engine.threads, 0, 1024, "threads of the CPU; 0: all cores"),

@@ -24,10 +24,8 @@ static const struct usage usage = {
         "one only for --refit, --plot or --keep auto.\n\n"
         "--refit then computes each layer's output projection again from the same text, which recovers a good part of "
         "the loss. --recover then trains the smaller model on another text (LoRA, merged), which recovers more. "
-        "Without "
-        "--text, its text is the calibration text too. Without --eval, its last tenth is held back from both and is "
-        "the "
-        "evaluation text.\n\n"
+        "Without --text, the text of --recover is the calibration text too. Without --eval, the last tenth of the text "
+        "of --recover is the evaluation text, and is held back from the calibration and the recovery.\n\n"
         "How much: --cut 0.5 removes half of the channels. --keep 64 keeps 64. --keep 64,64,32 has a number for every "
         "delta-rule layer. --keep auto keeps as many as the entropy rank of the activations, rounded up (stable: the "
         "stable rank, rank: the numerical rank). --volume-lost 0.1 keeps as few as possible while at most a tenth of "
@@ -265,7 +263,8 @@ int command_prune(int argc, char **argv) {
       COUNT('w', "window", "N", &r.window, 2, 1 << 20, "tokens of a window; each window starts from a zero state"),
       TEXT('s', "statistics", "FILE", &r.statistics, "file of what was measured: read if it exists, otherwise written"),
       TEXT('e', "eval", "FILE", &r.eval,
-           "a text to measure the loss on, before and after; without it, the last tenth of --recover's, held back"),
+           "a text to measure the loss on, before and after; without it, the last tenth of the text of --recover, held "
+           "back"),
       HEADING("refit"),
       FLAG('r', "refit", &r.refit, "compute the output projections again"),
       NUMBER(0, "ridge", "X", &r.ridge, 1e6, "lambda over the mean diagonal; 0: by the text's length"),

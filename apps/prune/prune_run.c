@@ -242,7 +242,7 @@ int prune_read_texts(struct prune_work *w) {
   code = read_ids(w, w->r->recover, w->r->tokens, &w->recover);
   if (!code && w->recover.count < step + held)
     return complain(EXIT_FAILED, "%s: too short: it has %zu tokens, and a step of --recover reads %zu%s", w->r->recover,
-                    w->recover.count, step, held ? "; without --eval a window more is held back" : "");
+                    w->recover.count, step, held ? "; without --eval one more window is held back" : "");
   if (!code && held) hold_back(w);
   return code;
 }

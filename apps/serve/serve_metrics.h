@@ -29,7 +29,7 @@
   X(STATE_BYTES_SAVED, counter, "state_saved_bytes_total", "bytes that were copied from the device")                   \
   X(STATE_BYTES_LOADED, counter, "state_loaded_bytes_total", "bytes that were copied to the device")                   \
   X(STATE_PIECES, counter, "state_pieces_total", "pieces in which states were copied from or to the device")           \
-  X(STATE_ROUNDS, counter, "state_rounds_total", "rounds in whose beginning a state was on its way")                   \
+  X(STATE_ROUNDS, counter, "state_rounds_total", "rounds in which states were copied from or to the device")           \
   X(PROMPT_RATE, gauge, "prompt_tokens_per_second", "speed of the last slices of prompts")                              \
   X(STATES_SKIPPED, counter, "states_not_fetched_total",                                                                \
     "states that were computed again because that was faster than to get them from the store")                         \

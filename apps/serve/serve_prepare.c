@@ -163,7 +163,7 @@ static void prepare_messages(struct server *s, struct call *call, struct base *b
     prepare_chat(s, call, base, &ids, &like, &opening, p);
   } else if (base->turn_blob && base->turn.messages_bytes) {
     problem_set(p, 400, "previous_response_id", "unsupported",
-                "the response was written with the chat template %.40s, and this server has none", base->turn.template);
+                "the response was written with the chat template %.40s, but this server has none", base->turn.template);
   } else if (r->plain) {
     if (ids_add(&ids, base->turn.tokens, base->turn.count, p))
       ids_add(&ids, base->turn.pending, base->turn.pending_count, p);

@@ -25,8 +25,9 @@ static const struct usage usage = {
         "The rate rises over --warm-up steps and then falls to a tenth along a cosine. OUT appears only when "
         "everything is done. After Ctrl-C, --stop-at or a failure, the state of the training is in "
         "OUT.state (or --state). The same command with --resume continues. On the same device it gives the same bits "
-        "as an uninterrupted run if it keeps the same layers (--keep). Options that change the result and texts must "
-        "stay the same, except --rate, --keep and --device: a smaller --rate may avoid a loss that is not finite.\n\n"
+        "as an uninterrupted run if it keeps the same layers (--keep). The texts and all options that change the "
+        "result, except --rate, --keep and --device, must stay the same. A smaller --rate may avoid a loss that is "
+        "not finite.\n\n"
         "Tasks: group: at each element of a word, the product so far, as 'deltaic eval --task group' asks; recall: "
         "after --pairs of a key and a value, the values of keys that come again, as --task mqar asks.",
     .examples =
@@ -328,7 +329,7 @@ int command_tune(int argc, char **argv) {
       TEXT(0, "state", "FILE", &r.state, "where the state of the training is kept; without it, OUT.state"),
       FLAG(0, "resume", &r.resume, "go on from the state"),
       COUNT(0, "save-every", "N", &r.save_every, 0, 0,
-            "save the state after every N steps, when the next loss is finite; 0: only when stopped"),
+            "save the state after every N steps, once the next loss is known to be finite; 0: only when stopped"),
       COUNT(0, "stop-at", "N", &r.stop_at, 0, 0, "stop after step N and save the state; 0: no"),
       OUTPUT('p', "plot", "FILE", &r.plot, "draw the loss as PNG"),
       FLAG('q', "quiet", &r.quiet, "no progress"),

@@ -42,7 +42,7 @@ int tune_keep(struct tune_work *w, deltaic_status status) {
   if (w->infinite ? go_back(w) : info.steps == w->done) (void)save_state(w); // the first error is reported
   if (w->has_state)
     return complain(code, "%s; the state after step %llu is in %s", error, (unsigned long long)w->saved, w->state);
-  if (w->infinite && info.steps) return complain(code, "%s; no state before it is there (--save-every)", error);
+  if (w->infinite && info.steps) return complain(code, "%s; no earlier state was saved (--save-every)", error);
   return complain(code, "%s", error);
 }
 

@@ -15,20 +15,15 @@ static const struct usage usage = {
                "mixer outputs and other activations of each layer, greedy choices, likelihood.",
     .text =
         "The limits follow from the precision of the reference, which its metadata name: a relative RMS of 5e-6 for "
-        "float64, 1e-5 for float32, 1e-3 for float16 and 6e-3 for bfloat16. With --precision fast it is 2e-3 in place "
-        "of "
-        "the first two. If the file has both a precise reference and "
-        "another program's numbers, for example fla's on CUDA, the table shows both distances from the precise one, "
-        "and "
-        "ours must be the smaller. A file with gradients (grad.NAME for tensors of the checkpoint) is compared with "
-        "those "
-        "of --device, which is the CPU without it: "
-        "all together within 1e-5 of their norm, each within ten times that; 2e-3 and 1e-2 with --precision fast on "
-        "matrix units; or within the reference's limit, each five times that, where it is larger. With --teacher they "
-        "are those of distillation too. docs/validate.md describes the file; "
-        "tests/vectors/dump_fla.py makes one from any "
-        "fla "
-        "checkpoint.\n\n"
+        "float64, 1e-5 for float32, 1e-3 for float16 and 6e-3 for bfloat16. With --precision fast it is 2e-3 instead "
+        "of the first two. If the file has both a precise reference and another program's numbers, for example fla's "
+        "on CUDA, the table shows both distances from the precise one, and ours must be the smaller.\n\n"
+        "If the file has gradients (grad.NAME for tensors of the checkpoint), they are compared with those that "
+        "--device computes, by default the CPU. The limits are relative to the norm: 1e-5 for all together and ten "
+        "times that for each; with --precision fast on matrix units, 2e-3 and 1e-2. If the reference's precision has "
+        "a larger limit, that is the limit for all together, and five times that for each. With --teacher the loss "
+        "includes distillation.\n\n"
+        "docs/validate.md describes the file; tests/vectors/dump_fla.py makes one from any fla checkpoint.\n\n"
         "The exit code is 0 if everything is within its limit. Otherwise it is 1, and a sentence names the first "
         "tensor "
         "that is not.",
@@ -110,9 +105,9 @@ int command_validate(int argc, char **argv) {
       LIST('p', "pieces", "N,N,...", &r.pieces, 0, 0, "tokens evaluated at once; one run for each N; 0: all"),
       NUMBER(0, "limit", "X", &r.limit, 0, "largest relative RMS that passes; 0: by the reference's precision"),
       HEADING("gradients"),
-      TEXT(0, "teacher", "DIR", &r.teacher, "the model whose predictions the reference's loss has too"),
+      TEXT(0, "teacher", "DIR", &r.teacher, "the teacher model in the reference's loss"),
       NUMBER(0, "weight", "X", &r.weight, 1e6, "weight of the teacher's part of the loss"),
-      NUMBER(0, "temperature", "X", &r.temperature, 1e6, "of both models' predictions in it"),
+      NUMBER(0, "temperature", "X", &r.temperature, 1e6, "temperature of both models' predictions in that part"),
       HEADING("output"),
       FLAG('l', "layers", &r.layers, "a row for each layer"),
       OUTPUT(0, "plot", "FILE.png", &r.plot, "draw the error over layers and positions"),

@@ -16,7 +16,7 @@ deltaic_status session_check(const struct deltaic_session *s, uint32_t sequence,
                 s->shape.sequences);
   if (!s->slots[sequence].broken) return DELTAIC_OK;
   if (s->slots[sequence].loaded)
-    return fail(DELTAIC_BAD_STATE, "%s: the load of sequence %u is unfinished: %llu bytes of its state are there",
+    return fail(DELTAIC_BAD_STATE, "%s: the load of sequence %u is unfinished: %llu bytes of its state are loaded",
                 function, sequence, (unsigned long long)s->slots[sequence].loaded);
   if (s->shape.sequences == 1)
     return fail(DELTAIC_BAD_STATE, "%s: an earlier failure left the session undefined: reset, load or free it",

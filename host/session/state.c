@@ -75,7 +75,7 @@ deltaic_status deltaic_sequence_save_range(deltaic_session *s, uint32_t sequence
   if (status != DELTAIC_OK) return status;
   if (!buffer) return fail(DELTAIC_INVALID_ARGUMENT, "%s: buffer is NULL", function);
   if (offset > all || bytes > all - offset)
-    return fail(DELTAIC_INVALID_ARGUMENT, "%s: %zu bytes at %llu are not in a state of %zu", function, bytes,
+    return fail(DELTAIC_INVALID_ARGUMENT, "%s: %zu bytes at %llu are outside a state of %zu", function, bytes,
                 (unsigned long long)offset, all);
   const struct state_header h = header_of(s, sequence);
   if (offset < sizeof h) {
@@ -197,7 +197,7 @@ static deltaic_status begin_load(struct deltaic_session *s, uint32_t slot, const
   deltaic_status status = state_read_header(buffer, bytes, &h);
   if (status == DELTAIC_OK) status = check_header(s, &h, sizeof h + h.bytes);
   if (status == DELTAIC_OK && bytes - sizeof h > h.bytes)
-    status = fail(DELTAIC_BAD_FILE, "saved state: %zu bytes are more than its header says", bytes);
+    status = fail(DELTAIC_BAD_FILE, "saved state: %zu bytes are more than the header says", bytes);
   if (status == DELTAIC_OK) status = clear_slot(s, slot, h.position);
   if (status == DELTAIC_OK)
     s->slots[slot] =
@@ -221,7 +221,7 @@ deltaic_status deltaic_sequence_load_range(deltaic_session *s, uint32_t sequence
   const struct state_header h = header_of(s, sequence);
   const uint64_t at = q->loaded - sizeof h, more = bytes - head;
   if (more > h.bytes - at)
-    return fail(DELTAIC_INVALID_ARGUMENT, "%s: %llu bytes more than the state has", function,
+    return fail(DELTAIC_INVALID_ARGUMENT, "%s: the range has %llu bytes more than the rest of the state", function,
                 (unsigned long long)(more - (h.bytes - at)));
   status = move_payload(s, sequence, &h, at, (char *)buffer + head, more, true); // it only reads the buffer
   q->loaded = status == DELTAIC_OK && at + more < h.bytes ? q->loaded + more : 0;

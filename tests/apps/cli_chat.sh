@@ -142,7 +142,7 @@ sed -n 2p "$dir/talk" | grep -aq '"question":"a".*"question":"x"' || complain "$
 cp "$dir/copy" "$dir/talk"
 chat 0 "$dir/tiny_gated_deltanet" '/branches\n' -q --template chatml --history "$dir/talk"
 same "$(cat "$dir/err")" '* 1  2 turns, the last: b' 'the history is not the only branch'
-refused 2 'system: the conversation in .*talk has begun' chat "$dir/tiny_gated_deltanet" --template chatml \
+refused 2 'system: .*talk has a conversation already' chat "$dir/tiny_gated_deltanet" --template chatml \
   --history "$dir/talk" --system 'Another'
 chat 0 "$dir/tiny_gated_deltanet" '/system Hello\n' -q --template chatml --history "$dir/none"
 

@@ -98,7 +98,7 @@ run 0 "$tiny" "$dir/n" --cut 0.75 --method l1 -w 64
 cmp -s "$dir/m1/model.safetensors" "$dir/n/model.safetensors" && complain "$last: the recovery wrote nothing"
 "$program" generate -m "$dir/l" -d cpu -q --no-echo -n 3 --prompt a >/dev/null 2>"$dir/err" || complain "it does not run"
 nothing_new 2 'rate goes with --recover' "$tiny" "$dir/new" --cut 0.5 --method l1 --rate 0.1
-nothing_new 1 'a step of --recover reads 1024; without --eval a window more' "$tiny" "$dir/new" --cut 0.5 --method l1 --recover <(echo short)
+nothing_new 1 'a step of --recover reads 1024; without --eval one more window' "$tiny" "$dir/new" --cut 0.5 --method l1 --recover <(echo short)
 nothing_new 1 'a step of --recover reads 1024$' "$tiny" "$dir/new" --cut 0.5 --method l1 --recover <(echo short) --eval "$text"
 
 # ---- texts are read as tune reads them: a record or a file of tokens is no plain text

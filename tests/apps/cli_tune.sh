@@ -239,7 +239,7 @@ rename() { # rename FILE FROM TO: of the same length, in the header
 rename half.safetensors '"computed": "float64' '"computed": "bf16   '
 run 0 "$models/tiny_delta_net" "$dir/half.safetensors" && out_has '^all together .*e-0[67] .*6.0e-03$' && out_has '^model.norm.weight .*3.0e-02$'
 rename logits.safetensors grad.model.norm.weight logits__________________
-refused 1 'holds gradients, and tensor logits_*, which belongs' "$models/tiny_delta_net" "$dir/logits.safetensors"
+refused 1 'holds gradients, so it must not hold tensor logits_*' "$models/tiny_delta_net" "$dir/logits.safetensors"
 run 0 "$models/tiny_delta_net" "$whole" --teacher "$models/tiny_delta_net" && out_has '^all together .*e-0[67] '
 run 1 "$models/tiny_delta_net" "$whole" --teacher "$models/tiny_gated_deltanet" && err_has 'the gradient of .* is off by'
 refused 2 'weight must be above 0' "$models/tiny_delta_net" "$whole" --teacher "$models/tiny_delta_net" --weight 0
@@ -271,7 +271,7 @@ nothing_new 2 'there is no group "S9"' --from-config "$dir/s3.json" "$dir/new" -
 nothing_new 2 'texts need --tokenizer' --from-config "$dir/s3.json" "$dir/new" --text "$text"
 nothing_new 1 'vocab_size is 7, and the task has 25 tokens' --from-config "$dir/s3.json" "$dir/new" --task group --group S4 --steps 3
 nothing_new 1 'a new model can be' --from-config "$models/tiny_mamba2/config.json" "$dir/new" --tokenizer "$tiny" --text "$text"
-nothing_new 1 'text: too short: it has .* and a row has 5000' "$tiny" "$dir/new" --text "$text" -w 5000
+nothing_new 1 'text: too short: it has .* but a row has 5000' "$tiny" "$dir/new" --text "$text" -w 5000
 nothing_new 1 'and a step reads 64' "$tiny" "$dir/new" --text "$text" -w 100 -b 64
 zeros "$dir/ids.safetensors" '{"tokens":{"dtype":"I32","shape":[12],"data_offsets":[0,48]}}' 48
 ids=(--text "$dir/ids.safetensors" --text "$dir/ids.safetensors" -w 8 -b 64)
@@ -283,7 +283,7 @@ run 0 "$tiny" "$dir/u16" --text "$dir/u16.safetensors" -w 6 --steps 1 && same i3
 sed s/I32/F32/ "$dir/ids.safetensors" >"$dir/f32.safetensors"
 nothing_new 1 "tensor tokens is F32, not integers" "$tiny" "$dir/new" --text "$dir/f32.safetensors"
 printf '\3\1' | dd of="$dir/ids.safetensors" bs=1 seek=$(($(stat -c %s "$dir/ids.safetensors") - 48 + 4 * 7)) conv=notrunc status=none
-wrong='ids.safetensors: token 7 is 259, and the vocabulary of .* has the tokens 0 to 258'
+wrong='ids.safetensors: token 7 is 259, but the vocabulary of .* has the tokens 0 to 258'
 nothing_new 1 "$wrong" "$tiny" "$dir/new" --text "$dir/ids.safetensors" -w 4
 nothing_new 1 "$wrong" "$tiny" "$dir/new" --text "$text" -w 48 --held-out "$dir/ids.safetensors"
 nothing_new 1 'empty: too short' "$tiny" "$dir/new" --text "$dir/empty"

@@ -127,7 +127,7 @@ def templates(redis):
         s.end()
     s = Server(program, novelist, "--slots", "1", "--store", redis.url)
     refused = s.post("/v1/responses", input="It was late.", previous_response_id=one, status=400)
-    check("the chat template chatml, and this server has none" in refused["error"]["message"], f"no template: {refused}")
+    check("template chatml, but this server has none" in refused["error"]["message"], f"no template: {refused}")
     s.complete("", max_tokens=1, previous_response_id=one)  # its tokens, as they are
     s.end()
 
