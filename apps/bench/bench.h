@@ -34,7 +34,7 @@ struct experts_row {
   uint32_t tokens;
   double chosen;  // distinct experts, the mean of the layers
   uint64_t bytes; // of the weights of the chosen experts, in all layers
-  double seconds; // of the kernels whose names say that they multiply with experts
+  double seconds; // of the kernels that have "experts" in their names
 };
 
 struct bench {

@@ -1,4 +1,5 @@
-// bench_experts: a mixture's weights that are read, against the experts that tokens choose.
+// bench_experts: for a mixture of experts, measures how many experts tokens choose, and the weights that are read for
+// them.
 #include "bench.h"
 
 #include <stdlib.h>

@@ -169,8 +169,8 @@ static bool read_line(const struct chat *c, char **line, size_t *room, size_t *b
   return true;
 }
 
-// Takes a line and saves --history. A new answer is always saved; turns that are taken back, only of the branch that is
-// in the file. So a branch that has just been opened does not replace the file.
+// Takes a line and saves --history. A new answer is always saved. A turn that is taken back is saved only if the file
+// holds this branch. So a branch that has just been opened does not replace the file.
 static int take_and_save(struct chat *c, const char *line, size_t bytes) {
   const struct node *before = chat_leaf(c);
   const uint32_t branch = c->branch, turns = node_turns(before);

@@ -49,7 +49,7 @@ struct chat {
   struct voice *voice;
   struct node *branches[BRANCHES]; // the last node of each branch
   uint32_t branch_count, branch;   // branch: the current one
-  uint32_t file_branch;            // the one that --history has
+  uint32_t file_branch;            // the branch that the file of --history holds
   struct node *loaded;             // whose state the session has; NULL: none
   struct node **kept;              // nodes with a state
   size_t kept_count;

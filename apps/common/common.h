@@ -51,7 +51,7 @@ int output_end(struct new_file *file, const char *path, int code);
 // Checks before the work whether a file can probably be written, and prints a message if not.
 int output_check(const char *path);
 bool file_there(const char *path);
-bool same_file(const char *a, const char *b); // both are there, and are the same file or folder
+bool same_file(const char *a, const char *b); // both exist, and are the same file or folder
 uint64_t file_size(const char *path); // 0: the file does not exist
 
 double time_now(void); // seconds of a monotonic clock

@@ -54,7 +54,7 @@ static int open_tokenizer(struct reader *r) {
   return code;
 }
 
-// special: a text of its own: with the tokenizer's begin token, and the model's first end token.
+// special: the text is one of its own, with the tokenizer's begin token and the model's first end token.
 static int add_text(struct reader *r, const char *text, size_t bytes, const char *where, bool special) {
   int32_t *ids = NULL;
   size_t count = 0;
@@ -129,7 +129,7 @@ static int add_tensor(struct reader *r, const char *path) {
   return code;
 }
 
-// In capitals too.
+// Ignores the case of `text`.
 static bool ends_with(const char *text, const char *end) {
   const size_t length = strlen(text), tail = strlen(end);
   size_t i = 0;

@@ -13,7 +13,7 @@ struct corpus {
   size_t end_count;
 };
 
-// separate: each line of plain text, with begin and end tokens, each record, and each file of tokens is a text.
+// separate: texts are a line of plain text, with begin and end tokens; a record; or a file of tokens.
 struct corpus_reading {
   const char *model;
   uint32_t most; // tokens of all files; 0: no limit

@@ -1,4 +1,4 @@
-// precision.h: the precision of a reference's computation, and what follows from it for who compares with it.
+// precision.h: the precision of a reference's computation, and the limits of a comparison with it.
 #ifndef PRECISION_H
 #define PRECISION_H
 #include <stdbool.h>

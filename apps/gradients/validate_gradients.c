@@ -37,7 +37,7 @@ struct row {
 struct gradients {
   const char *checkpoint, *file, *teacher;
   double weight, temperature;
-  double limit; // 0: by the precisions
+  double limit; // 0: by both precisions
   double each;  // times limit
   bool fast;
   struct engine engine;
@@ -95,7 +95,7 @@ static int by_error(const void *a, const void *b) {
   return p > q ? -1 : p < q ? 1 : strcmp(x->name, y->name);
 }
 
-// The larger one of ours and of the reference's precision.
+// The limit is the larger of those of our precision and of the reference's.
 static int find_limit(struct gradients *g) {
   const char *texts[] = {deltaic_tensors_metadata(g->tensors, "precision"),
                          deltaic_tensors_metadata(g->tensors, "computed")};
@@ -110,7 +110,7 @@ static int find_limit(struct gradients *g) {
   return EXIT_OK;
 }
 
-// Nothing in the file goes without being compared.
+// Refuses tensors that would not be compared.
 static int check_tensors(const struct gradients *g) {
   for (uint64_t i = 0; i < deltaic_tensors_count(g->tensors); ++i) {
     deltaic_tensor_info info;

@@ -31,7 +31,7 @@ struct prune_work {
   deltaic_selection *selection;
   deltaic_pruning *pruning;
   struct corpus text, eval, recover;
-  bool held_back; // eval is the end of the text to recover on, which has it no more
+  bool held_back; // eval is the end of the text to recover on, and was removed from it
   double nll_before, nll_after, nll_refit, nll_recover; // NaN: not measured
   uint64_t predictions;
   deltaic_memory before, after;

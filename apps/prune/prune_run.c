@@ -86,7 +86,7 @@ static int calibrate(struct prune_work *w) {
   deltaic_status status =
       deltaic_calibrate(w->statistics, w->engine.model, w->text.tokens, w->text.count, show_calibration, &p);
   progress_clear();
-  // Statistics of another text are enough by themselves.
+  // Without --text and --refit, statistics of another text are used as they are.
   if (status == DELTAIC_INVALID_ARGUMENT && w->r->text_of_recover && !w->r->refit && before.tokens) status = DELTAIC_OK;
   w->seconds_calibration = time_now() - start;
   deltaic_statistics_get_info(w->statistics, &after);
@@ -136,7 +136,7 @@ static void copy_ids(const int32_t *tokens, size_t count, struct corpus *out) {
   out->count = count;
 }
 
-// The calibration text. Where it is that of --recover, what is held back is not in it.
+// Reads the calibration text. If it is the text of --recover, the part that is held back is not in it.
 static int read_text(struct prune_work *w) {
   const struct prune_request *r = w->r;
   if (!r->recover || !same_file(r->text, r->recover)) return read_ids(w, r->text, r->tokens, &w->text);

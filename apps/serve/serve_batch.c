@@ -1,6 +1,6 @@
 // serve_batch: continuous batching. Each round admits texts to free slots, moves pieces of states, reads a slice of the
-// prompts, makes one token of every text whose prompt is read, and begins the ends of those that are whole. Lost
-// clients are looked for between any two of these. What is between two steps takes about --stall ms.
+// prompts, makes one token of every text whose prompt is read, and begins to end the texts that are complete. Between
+// any two of these it looks for clients that have gone. Everything between two steps together takes about --stall ms.
 #include "serve_batch.h"
 #include "common.h"
 #include "lanes.h"
@@ -13,7 +13,8 @@
 
 // ---------------------------------------------------------------- draining
 
-// Texts that run are cut and kept; a call that has others fails. States that take too long are not kept.
+// Cuts and keeps running texts. A call fails if it also has texts whose prompts are not read yet. A state that takes
+// too long to save is not kept.
 static void end_all(struct batch *b) {
   enum { MOVE_SECONDS = 5 };
   const double until = time_now() + MOVE_SECONDS;

@@ -28,7 +28,7 @@ struct check {
   int socket;                   // the client's
   void (*done)(struct check *); // the batch thread calls it when the check has ended, and does not use it afterwards
   void *user;
-  bool good, left; // left: the client, while no slot was free, or the server ends; nothing is known
+  bool good, left; // left: it was not checked: the client left while no slot was free, or the server ends
   uint64_t tokens; // that the state has read
   char text[256];  // why it is not good
 };

@@ -132,7 +132,8 @@ struct blob *state_create(const struct state_layout *layout, uint64_t position, 
   return NULL;
 }
 
-// Bytes of part `i`, which grows, from byte `from` of it on. row: bytes of a position in the growing parts before it.
+// The bytes of part `i`, a part that grows, from its byte `from` on. row: bytes of one position in the growing parts
+// before it.
 static struct span span_of_cache(const struct blocks *b, size_t i, size_t from, size_t row) {
   const size_t each = b->layout->parts[i].bytes, block = from / (BLOCK_POSITIONS * each);
   const size_t positions = positions_of(b, block), at = from - block * BLOCK_POSITIONS * each;
@@ -143,7 +144,8 @@ struct span blob_span(const struct blob *blob, size_t offset) {
   if (!blob->blocks) return (struct span){blob->bytes + offset, blob->size - offset, false};
   const struct blocks *b = blob->blocks;
   const struct state_layout *l = b->layout;
-  size_t at = 0, fixed = 0, row = 0, i = 0; // at: before part i; fixed: of what does not grow; row: of what grows
+  // Bytes before part i: at: in the state; fixed: of parts that do not grow; row: of one position, of parts that grow.
+  size_t at = 0, fixed = 0, row = 0, i = 0;
   for (; i < l->count; ++i) {
     const size_t bytes = state_part_bytes(&l->parts[i], b->position);
     if (offset < at + bytes) break;
@@ -151,7 +153,7 @@ struct span blob_span(const struct blob *blob, size_t offset) {
     *(grows(&l->parts[i]) ? &row : &fixed) += grows(&l->parts[i]) ? l->parts[i].bytes : bytes;
   }
   if (i < l->count && grows(&l->parts[i])) return span_of_cache(b, i, offset - at, row);
-  size_t end = at; // of the parts that follow each other in `fixed`
+  size_t end = at; // of the parts that are contiguous in `fixed`
   for (; i < l->count && !grows(&l->parts[i]); ++i) end += state_part_bytes(&l->parts[i], b->position);
   if (end > blob->size) end = blob->size; // without logits
   return (struct span){b->fixed->bytes + fixed + (offset - at), end - offset, false};

@@ -57,7 +57,7 @@ struct task {
   size_t base_count; // tokens of the turn that it goes on from, and the key of the state behind them
   char base_key[STORE_KEY];
   bool in_slot; // a slot had that state when the request came, so it was not fetched
-  bool there;   // its slot already had that state when it began
+  bool there;   // its slot already had that state when the text began in it
   size_t own;   // where the request's own tokens begin, behind those of an earlier turn
   size_t asked; // chat: where the answer's opening begins
   size_t mark;  // save the state here too; 0: nowhere
@@ -156,7 +156,8 @@ deltaic_status voice_start(struct task *task, const char *opening);
 
 // What remains of a finished task: serve_keep.c.
 void keep_state(struct task *task, bool asked, struct blob *state); // asked: that behind the question
-// The key of the state that the text continued and whose caches are the beginning of its own; NULL: there is none.
+// The key of the state that the text continued, if the caches of that state are the beginning of the text's own. NULL:
+// there is none.
 const char *keep_before(const struct task *task);
 void keep_state_key(const struct task *task, bool asked, char key[STORE_KEY]);
 void keep_turn(struct task *task, enum ending ending);              // after its text is complete

@@ -139,8 +139,8 @@ static void instruct_first(struct request *r, size_t at) {
   --r->message_count;
 }
 
-// Whether the conversation is read from its first message: the turn before has another template, or new instructions
-// belong to the beginning.
+// Whether the conversation is read again from its first message: the earlier turn has another template, or new
+// instructions belong at the beginning.
 static bool read_again(const struct server *s, struct request *r, const struct turn *turn, size_t earlier) {
   const bool other = strcmp(turn->template, s->chat.name) != 0, first = r->instructed && !may_follow(s, r);
   if (first) instruct_first(r, earlier);

@@ -1,6 +1,6 @@
-// serve_move: states on their way between slots and host memory. They move piece by piece between the steps of running
-// texts. What is on its way is not counted by --memory, so a save takes memory when it moves first, and saves move one
-// after the other.
+// serve_move: moves states between slots and host memory, piece by piece, between the steps of running texts. --memory
+// does not count a state that is moving. So a save allocates its memory only when its first piece moves, and saves run
+// one after the other.
 #include "common.h"
 #include "serve_slots.h"
 
@@ -32,7 +32,7 @@ void move_out(struct batch *b, uint32_t slot, const char *after, uint64_t positi
   m->position = position;
 }
 
-// Takes the move away, so that `done` may begin another one.
+// Removes the move, so that `done` may begin another one.
 static struct move end_move(struct batch *b, uint32_t slot) {
   const struct move move = b->moves[slot];
   b->moves[slot] = (struct move){0};
@@ -52,7 +52,7 @@ void move_drop(struct batch *b, uint32_t slot) {
   if (move_active(b, slot)) blob_drop(end_move(b, slot).state);
 }
 
-// Takes the memory of a save. False: there is none, or the slot has no state.
+// Allocates the memory of a save. Returns false if there is none, or if the slot has no state.
 static bool make_room(struct batch *b, uint32_t slot) {
   struct move *m = &b->moves[slot];
   size_t bytes = 0;
@@ -71,7 +71,7 @@ void move_give_up(struct batch *b, uint32_t slot) {
   b->moves[slot].order = 0;
 }
 
-// What a state that is saved shares with an earlier one is there already. The end of a state is in no block.
+// A save skips the blocks that it shares with an earlier state. It ends, because the end of a state is in no block.
 static void skip_shared(struct move *m) {
   for (struct span span; !m->in && (span = blob_span(m->state, m->at)).shared;) m->at += span.size;
 }
@@ -94,7 +94,8 @@ static void move_piece(struct batch *b, uint32_t slot) {
   if (status || m->at == m->state->size) finish(b, slot, !status);
 }
 
-// The slot whose state moves next; there is one. The save and the load that began first take turns.
+// Returns the slot whose state moves next. At least one state must be moving. The oldest save and the oldest load take
+// turns.
 static uint32_t next(struct batch *b) {
   uint32_t first[2] = {b->slots, b->slots}; // out, in
   for (uint32_t i = 0; i < b->slots; ++i) {
@@ -114,6 +115,6 @@ void moves_run(struct batch *b) {
 
 void moves_finish(struct batch *b, double until) {
   while (b->moving && time_now() < until) move_piece(b, next(b));
-  if (b->check) b->check->left = true; // it is not known to be good or bad
+  if (b->check) b->check->left = true; // the check has not found out whether the state is good
   while (b->moving) finish(b, next(b), false);
 }

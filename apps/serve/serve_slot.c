@@ -27,8 +27,8 @@ void fail_texts(struct batch *b, struct task *const *tasks, size_t n, deltaic_st
 
 // ---------------------------------------------------------------- states
 
-// Keeps a state of the text, which the slot has, for later texts. asked: it is the state behind the question. stays: it
-// stays in the slot as well, until another text takes the slot. False: there is none.
+// Keeps a state of the text that was saved from the slot, for later texts. asked: it is the state behind the question.
+// stays: it also stays in the slot, until another text takes the slot. Returns false if there is no state.
 static bool keep(struct batch *b, struct task *t, uint32_t slot, bool asked, bool stays, struct blob *state) {
   struct resident resident = {0};
   if (state) {
@@ -43,8 +43,8 @@ static bool keep(struct batch *b, struct task *t, uint32_t slot, bool asked, boo
 static void empty_slot(struct batch *b, uint32_t slot);
 static void finish_own(struct batch *b, struct task *t);
 
-// The state that waited in the slot for its text to end is saved. The text may have ended meanwhile. It ends here
-// before another one begins in the slot: if that one fails, it ends all texts of its call.
+// Called when the state that waited in the slot for its text to end is saved. If the text has ended meanwhile, its end
+// is completed here, before another text begins in the slot: if beginning fails, it ends all texts of its call.
 static void settled(struct batch *b, uint32_t slot, struct blob *state) {
   struct task *t = b->residents[slot].holder;
   if (t) {
@@ -59,8 +59,8 @@ static void settled(struct batch *b, uint32_t slot, struct blob *state) {
 
 static void read_on(struct batch *b, struct task *t);
 
-// Gives the slot the state that the text continues. state: it was copied there. Returns the number of tokens that the
-// state has read; 0: no state.
+// Lets the text continue the state in the slot. state: it was loaded into the slot. Returns the number of tokens that
+// the state has read; 0: no state.
 static size_t take_state(struct batch *b, uint32_t slot, struct task *t, const struct blob *state) {
   struct metrics *m = &b->server->metrics;
   const size_t tokens = t->there ? t->base_count : t->cached;
@@ -111,7 +111,7 @@ static void checked(struct batch *b, uint32_t slot, struct blob *state) {
   check_end(b, check);
 }
 
-// Texts of the queue that continue the state that the slot had have their copy, or there are none.
+// Called when the queued texts that continue the slot's state have their copy of it, or when there are none.
 static void emptied(struct batch *b, uint32_t slot, struct blob *copy) {
   struct task *t = b->tasks[slot];
   resident_leave(b, slot, copy);
@@ -164,9 +164,9 @@ static void marked(struct batch *b, uint32_t slot, struct blob *state) {
   read_on(b, t);
 }
 
-// Keeps the state behind the question, which the text changes from now on. Saving takes long, so a copy waits in a free
-// slot until the text ends. If no slot is free, or another text needs the state in the free slot, the state is saved
-// now. True: that has begun.
+// Keeps the state behind the question, before the text changes it. Saving takes long, so a copy waits in a free slot
+// until the text ends. If no slot is free, or another text needs the state in the free slot, a save begins now and
+// mark() returns true.
 static bool mark(struct batch *b, struct task *t) {
   const uint32_t slot = (uint32_t)t->slot, aside = slot_free(b, NULL);
   if (aside < b->slots && !b->residents[aside].holder && !resident_wanted(b, aside)) {

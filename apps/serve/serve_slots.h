@@ -15,8 +15,8 @@ struct resident {
   struct task *holder; // the running text whose state behind its question this is; it is not saved yet
 };
 
-// A state on its way between a slot and host memory. Meanwhile the slot computes nothing and is not free.
-typedef void move_end(struct batch *b, uint32_t slot, struct blob *state); // state NULL: it did not get there
+// A state that moves between a slot and host memory. Meanwhile the slot computes nothing and is not free.
+typedef void move_end(struct batch *b, uint32_t slot, struct blob *state); // state NULL: it did not arrive
 struct move {
   move_end *done;        // NULL: no state moves
   struct blob *state;    // of a save: NULL until its first piece moves
@@ -25,7 +25,7 @@ struct move {
   uint64_t order;        // rises with each move that begins
   size_t at;             // bytes that have moved
   bool in;               // into the slot
-  bool given_up;         // ends without getting there
+  bool given_up;         // ends with its next piece, and the state does not arrive
 };
 
 // Clients that are looked at together: whether they have gone.
@@ -62,7 +62,7 @@ struct batch {
   uint64_t context;
   uint32_t turn; // the slot that reads first
   struct move moves[MOST_SLOTS];
-  uint32_t moving;      // how many move
+  uint32_t moving;      // the number of active moves
   uint64_t moves_begun; // counter for the order
   bool moved_in;        // the last piece was one of a load
   struct check *check;  // whose state moves into check_slot; NULL: none
@@ -85,7 +85,7 @@ uint32_t slot_free(struct batch *b, const struct task *t);
 void resident_set(struct batch *b, uint32_t slot, struct resident resident);
 // Under the lock: a text of the call relies on a state that its slot no longer has.
 bool resident_missed(struct batch *b, const struct call *call);
-// Under the lock: the state that the text relies on is on its way to memory, for this text too.
+// Under the lock: the state that the text relies on is being copied to memory, for this text too.
 bool resident_copied(struct batch *b, const struct task *t);
 bool resident_wanted(struct batch *b, uint32_t slot); // texts of the queue rely on it
 // The state leaves the slot. Those texts get the copy, which may be NULL.
@@ -93,19 +93,19 @@ void resident_leave(struct batch *b, uint32_t slot, struct blob *copy);
 
 // serve_move.c: states in and out of slots, piece by piece. `done` is called when the last piece moves.
 void move_in(struct batch *b, uint32_t slot, struct blob *state, move_end *done);
-// after: NULL, or the key of the state behind `position` tokens that this one continues; what both have in common is
+// after: NULL, or the key of the state behind `position` tokens that this one continues; the blocks that both have are
 // not copied again.
 void move_out(struct batch *b, uint32_t slot, const char *after, uint64_t position, move_end *done);
 bool move_active(const struct batch *b, uint32_t slot);
-void move_drop(struct batch *b, uint32_t slot);    // gives it up without `done`: a slot keeps what it had, or is empty
-void move_give_up(struct batch *b, uint32_t slot); // it moves next, and ends: nobody wants the state
+void move_drop(struct batch *b, uint32_t slot);    // ends the move at once, without `done`
+void move_give_up(struct batch *b, uint32_t slot); // nobody wants the state: the move is next, and ends without it
 // States may move for half of --stall between two steps; then running texts come first.
 bool moves_may_run(const struct batch *b);
 void moves_run(struct batch *b);                  // at least one piece, whatever the time
-void moves_finish(struct batch *b, double until); // moves all; those that are late do not get there
+void moves_finish(struct batch *b, double until); // moves all states; those that are late do not arrive
 
 // serve_slot.c: one slot.
-// The text occupies the slot. It reads when the state that the slot had is kept and its own is there.
+// The text occupies the slot. It begins to read when the slot's earlier state is kept and its own state is in the slot.
 void slot_begin(struct batch *b, uint32_t slot, struct task *t);
 // The text has read so many more tokens of its prompt. Behind the last one, those that wait for it may begin, and a
 // text of no tokens ends.
@@ -121,7 +121,7 @@ void fill_note(struct note *note, const float *logits, int32_t n, int wanted);
 // serve_slots.c, serve_step.c: all slots.
 int slots_open(struct batch *b);
 void slots_read(struct batch *b); // a slice of the prompts
-void slots_step(struct batch *b); // a token of every text whose prompt is read; then the ends of those that are whole
+void slots_step(struct batch *b); // a token of every text whose prompt is read; then begins to end complete texts
 
 // serve_speed.c: measures, with a store. Prints a message and returns an exit code.
 int speed_measure(struct batch *b);

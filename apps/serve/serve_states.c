@@ -80,7 +80,7 @@ static struct blob *copy(const char *bytes, size_t size) {
 
 static const char no_state[] = "these bytes are no state of this server";
 
-// Whether the state has its checksum, which loading in pieces does not look at.
+// Whether the checksum of the state is right. Loading in pieces does not check it.
 static bool whole(char *state, size_t size) {
   enum { MOST_HEAD = 64 };
   char before[MOST_HEAD];
@@ -89,7 +89,7 @@ static bool whole(char *state, size_t size) {
   return !deltaic_state_seal(state, size) && !memcmp(before, state, bytes);
 }
 
-// The state as the server keeps states. *fits: it has the size that its position makes.
+// The state in the form in which the server keeps states. *fits: its size is right for its position.
 static struct blob *in_blocks(const struct server *s, const char *state, size_t size, bool *fits) {
   uint64_t position;
   bool logits;

@@ -146,7 +146,8 @@ static bool draws(const struct batch *b, uint32_t slot) {
   return t && t->at >= t->prompt_count && !t->due && !move_active(b, slot);
 }
 
-// The text that has waited longest for its end, of all or, once the time is over, of those that save nothing.
+// Of the texts that are to end, the one that has waited longest. When the time for moves is over, only texts that save
+// nothing count.
 static struct task *next_due(const struct batch *b) {
   const bool all = moves_may_run(b);
   struct task *first = NULL;

@@ -46,10 +46,11 @@ static size_t bucket_of(const char *key) {
   return (hash ^ hash >> 32) % BUCKETS;
 }
 
-// The most that an entry of the blob takes.
+// The most memory that an entry for the blob can take.
 static uint64_t most_cost(const struct blob *blob) { return blob->size + sizeof(struct entry) + sizeof *blob; }
 
-// What the entry takes that begins, or what it gives back that ends: a block counts with the first state that has it.
+// by 1: the memory that a new entry takes. by -1: what a removed entry gives back, negative. A block counts for the
+// first state that has it.
 static int64_t count_cost(const struct blob *blob, int by) {
   int64_t cost = sizeof(struct entry) + sizeof *blob;
   const struct blocks *b = blob->blocks;
@@ -113,7 +114,7 @@ static void keep(struct store *store, enum store_kind kind, const char *key, str
   *place = e;
   link_newest(shelf, e);
   count_entry(store, e, 1);
-  while (shelf->bytes > most) { // it has room itself
+  while (shelf->bytes > most) { // ends, because the new entry alone has room
     remove_entry(store, shelf->oldest);
     metrics_add(store->metrics, METRIC_MEMORY_EVICTED, 1);
   }

@@ -6,7 +6,7 @@
 #include "serve_metrics.h"
 
 // A turn (serve_turn.h) has a few bytes a token and is kept under its response's id. A state is what
-// deltaic_sequence_save() writes, but for the checksum, and is kept under turn.state: the id of the turn that left it.
+// deltaic_sequence_save() writes, without the checksum, and is kept under turn.state: the id of the turn that left it.
 // Blocks that several states share count once. A state that is gone can be computed from its turn; a turn that is gone
 // cannot be continued.
 enum store_kind { STORE_TURN, STORE_STATE, STORE_KINDS };

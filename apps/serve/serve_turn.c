@@ -44,7 +44,7 @@ struct blob *turn_pack(const struct turn *turn) {
   return blob;
 }
 
-// The text ends, and zeros follow it.
+// The text ends within `room`, and only zeros follow it.
 static bool text_valid(const char *text, size_t room) {
   const size_t length = strnlen(text, room);
   size_t end = length;

@@ -42,7 +42,7 @@ static deltaic_status read_turn(struct check *c, size_t first, size_t end) {
   return status;
 }
 
-// The state through its stored form and back. NULL: it cannot be stored, or does not come back.
+// Converts the state to its stored form and back. NULL: one of the two failed.
 static struct blob *through_store(struct check *c, uint32_t f, struct blob *state) {
   struct pack_state s = {.state = state, .bits = form_bits[f]};
   struct pack_blocks blocks = {.count = 0};

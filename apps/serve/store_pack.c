@@ -121,7 +121,7 @@ struct cut {
   uint32_t bits;
 };
 
-enum { SOME_BYTES = 64 * GROUP * 4 }; // of a state at once; whole groups, and words of the checksum
+enum { SOME_BYTES = 64 * GROUP * 4 }; // of a state at once: whole groups of numbers, and whole words of the checksum
 
 static bool move_part(struct blob *state, size_t at, char *value, size_t bytes, uint32_t bits, enum move move) {
   char some[SOME_BYTES];

@@ -41,8 +41,8 @@ uint64_t pack_checksum(const struct state_layout *layout, const struct pack_stat
 enum { PACK_HEAD = 64 + PACK_BLOCKS * 120 };
 bool pack_read_blocks(const struct state_layout *layout, const void *value, size_t bytes, struct pack_blocks *out,
                       uint64_t *position);
-// The state of the two, without its checksum. pack_open() checks the value and makes the state; then each block is
-// added. They return NULL or false for what is damaged or of another model.
+// Put a state together again, without its checksum. pack_open() checks the value and makes the state; then pack_add()
+// adds each block. They return NULL or false if the bytes are damaged or belong to another model.
 struct blob *pack_open(const struct state_layout *layout, const void *value, size_t bytes);
 bool pack_add(struct blob *state, const struct pack_block *block, const struct pack_bytes *value);
 // A checksum of any bytes; for damage, not against attacks.

@@ -53,8 +53,8 @@ struct tune_work {
 int tune_start(struct tune_work *w); // tune_start.c: from nothing: makes w->made, with a tokenizer
 void tune_start_end(struct tune_work *w);
 int tune_run(struct tune_work *w); // tune_run.c: all steps; EXIT_INTERRUPTED after Ctrl-C, when the state is saved
-// After a failure: saves the state of the finished steps, or after a loss that is not finite the last one from which
-// loss and gradient were finite. Says what failed and where the state is.
+// After a failure: saves the state of the finished steps; after a loss or gradient that is not finite, saves the last
+// good state instead. Says what failed and where the state is.
 int tune_keep(struct tune_work *w, deltaic_status status);
 bool tune_stopped(const struct tune_work *w); // by --stop-at
 // tune_note.c: what a state has besides the library's: the options that steps depend on, and what was measured so far.

@@ -36,7 +36,7 @@ static void add_piece(struct tune_rows *rows, size_t first, uint32_t count) {
   if (count > rows->length) rows->length = count;
 }
 
-// rest: what fills no window is a row too.
+// rest: the tokens after the last full window are a row too.
 static void cut(struct tune_rows *rows, size_t first, size_t end, uint32_t window, bool rest) {
   for (; end - first >= window; first += window) add_piece(rows, first, window);
   if (rest) add_piece(rows, first, (uint32_t)(end - first));

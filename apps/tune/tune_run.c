@@ -22,8 +22,8 @@ static deltaic_status save_state(struct tune_work *w) {
   return status;
 }
 
-// Weights from which the loss or the gradient is not finite are saved nowhere: the training goes back to those that the
-// library has kept, if they are later than the saved ones.
+// Weights whose loss or gradient is not finite are never saved. The training goes back to the copy that the library
+// keeps. Returns whether the copy is later than the saved state.
 static bool go_back(struct tune_work *w) {
   deltaic_tune_info info;
   if (deltaic_tune_return(w->tune)) return false;
@@ -154,7 +154,7 @@ struct step {
   double loss, norm; // the gradient's
 };
 
-// All predictions of a step count the same, in whichever batch they are. Leaves *s incomplete if Ctrl-C came.
+// All predictions of a step have the same weight, in whichever batch they are. Leaves *s incomplete if Ctrl-C came.
 static deltaic_status find_gradient(struct tune_work *w, struct buffer *b, struct step *s) {
   const struct tune_request *r = w->r;
   const uint64_t first = w->done * r->accumulate * r->batch, all = step_predictions(w, first, b);
@@ -173,7 +173,7 @@ static deltaic_status find_gradient(struct tune_work *w, struct buffer *b, struc
   return status;
 }
 
-// The copies take at most a fiftieth of the time. Where there is no memory for one, there is none.
+// Copies take at most a fiftieth of the time. If there is no memory for a copy, none is made.
 static void keep_good_state(struct tune_work *w) {
   const double now = time_now();
   if (now - w->kept_at < w->pause) return;
@@ -192,7 +192,8 @@ static deltaic_status take_step(struct tune_work *w, double rate, const struct s
   return status;
 }
 
-// The state is saved when the loss and the gradient from it are known to be finite: on the way to the next step.
+// Takes a step. Between the gradient and the update it saves the state, whose loss and gradient are then known to be
+// finite.
 static deltaic_status go_on(struct tune_work *w, struct buffer *b, double rate) {
   const uint32_t every = w->r->save_every;
   struct step s;
@@ -209,13 +210,13 @@ static deltaic_status go_on(struct tune_work *w, struct buffer *b, double rate) 
   return status == DELTAIC_CANCELLED && interrupted() ? DELTAIC_OK : status; // while pipelines were compiled
 }
 
-// Whether the loss is finite from the last weights, from which no step went on.
+// Checks that the loss of the last weights is finite, because no further step has computed it.
 static int check_last(struct tune_work *w, struct buffer *b) {
   const bool measured = w->measured_count && w->measured[w->measured_count - 1].step == w->done;
   if (w->done == w->seconds_from || measured) return EXIT_OK;
   const deltaic_tune_batch batch = batch_of(&w->rows, w->done * w->r->accumulate * w->r->batch, w->r->batch, b);
   deltaic_tune_loss loss = {0, 0};
-  w->engine.keeps_on = true; // Ctrl-C has come, perhaps
+  w->engine.keeps_on = true; // Ctrl-C may have come
   const deltaic_status status = deltaic_tune_measure(w->tune, &batch, &loss);
   w->engine.keeps_on = false;
   w->infinite = !isfinite(loss.ce + loss.kd);

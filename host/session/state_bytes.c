@@ -3,8 +3,8 @@
 // The format is little endian, like every known device:
 //   a header, then the state tensors of each layer in order, then the bits of seen tokens, then the last logits if
 //   there are any. A cache is written as its positions from the oldest that can still be read to the newest, so that it
-//   also fits a session with another context or batch. The checksum is FNV-1a over everything after the header, eight
-//   bytes at a time.
+//   also fits a session with another context or batch. The checksum is hash_bytes() over the header, in which it
+//   counts as 0, and over the payload.
 #include "state_bytes.h"
 #include "hash.h"
 
@@ -74,7 +74,7 @@ static void add_cache(struct layout *l, const struct state_entry *e, uint32_t sl
   }
 }
 
-// Without room for them the ranges are only counted.
+// If l.room is 0, the ranges are counted, but not listed.
 static struct layout layout_of(const struct deltaic_session *s, uint32_t slot, uint64_t position, bool has_logits,
                                struct layout l) {
   const struct tensor seen = state_row(&s->seen, slot), last = state_row(&s->last, slot);

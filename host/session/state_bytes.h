@@ -11,7 +11,7 @@ struct state_header {
   uint64_t fingerprint; // of the model's tensors
   uint64_t position;
   uint64_t bytes;    // bytes that follow the header
-  uint64_t checksum; // of everything
+  uint64_t checksum; // of the header, with 0 here, and the payload
 };
 
 void state_header_mark(struct state_header *h); // sets `magic`
@@ -20,13 +20,13 @@ uint64_t state_checksum(struct state_header h, const char *payload);
 uint64_t state_payload_bytes(const struct deltaic_session *s, uint64_t position, bool has_logits);
 struct tensor state_row(const struct tensor *t, uint32_t slot); // the row of a tensor that belongs to the slot
 
-// Bytes of the payload of a state behind `position` tokens.
+// A range of the payload of a state behind `position` tokens.
 struct state_range {
   uint64_t position;
   bool has_logits;
   uint64_t offset, bytes;
   char *data; // (bytes)
 };
-// Copies them from the slot, or into it.
+// Copies the range from the slot, or into it.
 deltaic_status state_move(struct deltaic_session *s, uint32_t slot, const struct state_range *range, bool in);
 #endif

@@ -4,20 +4,21 @@
 #extension GL_KHR_shader_subgroup_arithmetic : require
 #extension GL_EXT_control_flow_attributes : require
 // attention.comp for single tokens, where reading the cache takes most of the time. The cache is cut into parts, which
-// workgroups read at the same time (flash decoding, Dao et al. 2023), each for all query heads of a key head. The last
-// workgroup to finish joins the results of all parts, in order: with m the largest of the maxima m_p,
+// workgroups read at the same time (flash decoding, Dao et al. 2023), each for up to QUERIES query heads of one key
+// head. The last workgroup to finish joins the results of all parts, in order: with m the largest of the maxima m_p,
 //   o = sum e^(m_p - m) y_p / sum e^(m_p - m) sum_p
 // qkv (B, heads d ...), caches (slots, capacity, kv_heads, d), o (B, heads d).
-// Workgroups (kv_heads ceil(heads / kv_heads / QUERIES), at least parts and single, B), parts <= LANES. A part is some
-// runs of RUN keys. Their number follows from the position, so that one recording fits all positions. While the parts
-// are few, each is several workgroups' with fewer query heads each; the other workgroups exit.
+// Workgroups (kv_heads ceil(heads / kv_heads / QUERIES), at least parts and single, B), parts <= LANES. A part is one
+// or more runs of RUN keys. The number of parts and their length follow from the position, so that one recording fits
+// all positions. If there are few parts, several workgroups share each part, with fewer query heads each; the other
+// workgroups exit.
 // A part is read in strips of up to LANES keys. SHARE invocations score each key of a run; then an invocation owns four
 // columns of v in one of ROWS rows of keys. Three barriers per strip. Any d; a sequence has T <= 1.
 //
-// JOINED: the caches do not have the token's key and value yet. Every workgroup norms and rotates its queries. Those of
-// the first part do the same with the key, and begin their sums with it; one of them for each key head stores it and
-// the value. The norm is gated_norm.comp's, the rotation rope_append.comp's. o is multiplied by act(gate). Then
-// (QUERIES + 1) ceil(d / 4) <= 4 QUERIES LANES and args.rotary <= QUERIES LANES.
+// JOINED: the caches do not have the token's key and value yet. Every workgroup norms and rotates its queries and the
+// key. The workgroups of the first part begin their sums with this key and value; for each key head, one of them stores
+// the two. The norm is that of gated_norm.comp, the rotation that of rope_append.comp. o is multiplied by act(gate).
+// (QUERIES + 1) ceil(d / 4) <= 4 QUERIES LANES and args.rotary <= QUERIES LANES must hold.
 #include "attention_step.h"
 layout(local_size_x_id = ATTENTION_STEP_SPEC_LANES) in;
 layout(constant_id = ATTENTION_STEP_SPEC_D) const uint D = 64;
@@ -42,19 +43,19 @@ layout(set = 0, binding = ATTENTION_STEP_WEIGHT) readonly buffer weight_block { 
 
 const uint LANES = gl_WorkGroupSize.x;
 const uint D4 = (D + 3) / 4;
-const uint SHARE = 4; // makes a subgroup's loads whole sectors; also the runs of a strip
+const uint SHARE = 4; // makes a subgroup's loads whole sectors; also the number of runs in a strip
 const uint RUN = LANES / SHARE; // keys that are scored at once
 const uint COLUMNS = D4 < LANES ? D4 : LANES;
 const uint OWN = (D4 + COLUMNS - 1) / COLUMNS; // groups of four columns of an invocation
 const uint ROWS = LANES / COLUMNS;             // 1 where OWN > 1
-// Groups of four of a key that it loads at once.
+// Groups of four columns of a key that an invocation loads at once.
 const uint TURNS = D4 % (2 * BATCH * SHARE) == 0 ? 2 * BATCH : D4 % (BATCH * SHARE) == 0 ? BATCH : 1;
-const float LOWEST = -3.402823466e38;          // stands for no key; finite, so that differences are defined
+const float LOWEST = -3.402823466e38;          // the score of no key; finite, so that differences are defined
 const uint KEY = QUERIES, VALUE = QUERIES + 1; // the token's own, after the queries
 shared vec4 queries[(QUERIES + 2) * D4];
 shared vec4 strip[QUERIES * LANES]; // the SHARE partial sums of scores; at the end y
 shared float weights[QUERIES * LANES];
-shared float slots[QUERIES * LANES]; // one per subgroup is used
+shared float slots[QUERIES * LANES]; // of subgroups; of norms, their factors; in join() of parts
 shared uint arrived;
 
 vec4 key4(uint at, uint j) {
@@ -78,7 +79,7 @@ float load_gate(uint row, uint head, uint i) {
   return JOINED != 0 && args.gate != 0 ? qkv[row * args.qkv_stride + args.gate + head * D + i] : 0.0;
 }
 
-// Writes o of `count` heads, which is in `queries`. gate: that of element `lane`.
+// Writes o of `count` heads from `queries`. gate: the gate of element `lane`.
 void store_o(uint lane, uint row, uint head, uint count, float gate) {
   barrier();
   [[dont_unroll]] for (uint i = lane; i < count * D; i += LANES) {
@@ -128,7 +129,7 @@ void load_token(uint lane, uint row, uint pos, uint head, uint count, uint kv_he
   barrier();
 }
 
-// The factor of each query's norm and of the key's, into slots.
+// Computes the factors of the queries' norms and of the key's norm, into slots.
 void norm_factors(uint count) {
   uint own = subgroupExclusiveAdd(1u), width = subgroupAdd(1u); // not every device fills a subgroup
   [[dont_unroll]] for (uint h = gl_SubgroupID; h <= count; h += gl_NumSubgroups) {
@@ -215,7 +216,7 @@ void join(uint lane, uint used, uint count, uint record) {
     if (mine)
       for (uint p0 = joiner; p0 < used; p0 += JOINERS * BATCH) {
         vec4 left[BATCH];
-        [[unroll]] for (uint b = 0; b < BATCH; b++) { // past the last part it is read again
+        [[unroll]] for (uint b = 0; b < BATCH; b++) { // past the last part, that part is read again
           uint at = record + i * head_step + min(p0 + b * JOINERS, used - 1) * step + 2 + j;
           [[unroll]] for (uint k = 0; k < 4; k++)
             left[b][k] = D % 4 == 0 || j + k < D ? uintBitsToFloat(parts[at + k]) : 0.0;
@@ -248,9 +249,9 @@ void main() {
   uint first = args.window != 0 && s.pos + 1 > args.window ? s.pos + 1 - args.window : 0;
   uint end = s.pos + (JOINED != 0 ? 0 : 1);
   uint runs = max((end - first + RUN - 1) / RUN, 1u), each = (runs + args.parts - 1) / args.parts;
-  each = max(each, uint(sqrt(float(runs) / 12.0))); // a run takes as long as joining 12 parts (H200)
-  uint used = (runs + each - 1) / each; // parts
-  uint spread = clamp(args.single / used, 1u, QUERIES), heads = (QUERIES + spread - 1) / spread; // of a workgroup
+  each = max(each, uint(sqrt(float(runs) / 12.0))); // reading a run takes as long as joining 12 parts (H200)
+  uint used = (runs + each - 1) / each; // parts that are not empty
+  uint spread = clamp(args.single / used, 1u, QUERIES), heads = (QUERIES + spread - 1) / spread; // heads of a workgroup
   uint part = gl_WorkGroupID.y % used;
   head += gl_WorkGroupID.y / used * heads;
   if (head >= heads_end) return;
@@ -260,7 +261,7 @@ void main() {
   uint cache_at = slot * args.cache_stride + kv_head * D, step = args.kv_heads * D;
 
   const bool begins = JOINED != 0 && part == 0; // with the token's own key and value
-  const float gate = load_gate(row, head, min(lane, count * D - 1)); // needed last
+  const float gate = load_gate(row, head, min(lane, count * D - 1)); // loaded early, used last
   load_token(lane, row, s.pos, head, count, kv_head);
   if (NORM != 0) norm_factors(count);
   if (JOINED != 0) turn_token(lane, count);
@@ -282,7 +283,7 @@ void main() {
   for (uint p0 = first; p0 < end; p0 += LANES) {
     const uint keys = min(LANES, end - p0);
     [[dont_unroll]] for (uint from = 0; from < keys; from += RUN) {
-      const uint key = from + lane / SHARE, place = ring + min(key, keys - 1); // past the last key it is scored again
+      const uint key = from + lane / SHARE, place = ring + min(key, keys - 1); // later keys repeat the last
       const uint at = cache_at + (place < args.capacity ? place : place - args.capacity) * step;
       float score[QUERIES];
       [[unroll]] for (uint i = 0; i < QUERIES; i++) score[i] = 0.0;
@@ -329,7 +330,7 @@ void main() {
       if (row < ROWS && j < D)
         [[dont_unroll]] for (uint k0 = row; k0 < keys; k0 += ROWS * BATCH) {
           vec4 v[BATCH];
-          [[unroll]] for (uint b = 0; b < BATCH; b++) { // past the last key it is read again
+          [[unroll]] for (uint b = 0; b < BATCH; b++) { // past the last key, that key is read again
             uint place = ring + min(k0 + b * ROWS, keys - 1);
             v[b] = value4(cache_at + (place < args.capacity ? place : place - args.capacity) * step, j);
           }
@@ -344,7 +345,7 @@ void main() {
     if (ring >= args.capacity) ring -= args.capacity;
   }
 
-  // Sums over all invocations and rows, in order. The last readers of the slots are past the third barrier of the loop.
+  // Sums over all invocations and rows, in order. After the third barrier of the loop no invocation reads the slots.
   [[unroll]] for (uint i = 0; i < QUERIES; i++) {
     if (i >= count) continue;
     float ours = subgroupAdd(sum[i]);

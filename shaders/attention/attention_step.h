@@ -13,7 +13,7 @@
 #define ATTENTION_STEP_SPEC_ALIGNED 3 // 1: d and cache_stride are multiples of 4
 #define ATTENTION_STEP_SPEC_JOINED 4  // 1: qkv is as projected: rope_append, and the gate if there is one, are joined
 #define ATTENTION_STEP_SPEC_NORM 5    // 1: so is the norm of each head of q and k
-#define ATTENTION_STEP_SPEC_BATCH 6   // keys' values, or parts' results, that are loaded at once; of keys twice that
+#define ATTENTION_STEP_SPEC_BATCH 6   // loads at once of values, or of parts' results; up to twice as many of keys
 #define ATTENTION_STEP_SPEC_ACTIVATION 7 // of the gate
 #define ATTENTION_STEP_SPEC_LONE 8 // 1: one sequence, in row 0 and slot 0
 #define ATTENTION_STEP_SPECS 9
