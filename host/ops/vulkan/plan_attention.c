@@ -10,9 +10,9 @@ uint64_t plan_attention_step_bytes(const struct plan_attention_step *s, uint32_t
 }
 
 // Enough parts to keep the device busy, but no more than the cache has runs of keys. A workgroup joins at most `lanes`
-// parts. More than two query heads in a workgroup take so many registers that a long history is read more slowly, and so
-// much code that a short one waits for it (H200); workgroups that share a part find its keys in a cache. Few parts leave
-// processors idle, so the heads of a workgroup go to these.
+// parts. With more than two query heads, a workgroup takes so many registers that it reads a long history more slowly,
+// and so much code that a short history waits for the code (H200). Workgroups that share a part find its keys in a
+// cache. If there are few parts, processors would be idle, so the heads of a workgroup are spread over them.
 void plan_attention_step(const struct plan *plan, uint32_t heads, uint32_t kv_heads, uint32_t d, uint32_t B,
                          uint32_t seen, struct plan_attention_step *s) {
   enum { LANES = 256, QUERIES = 2, BATCH = 8 };

@@ -233,10 +233,10 @@ static uint32_t column_groups(const struct plan_rules *plan, uint32_t Dk, uint32
   return groups;
 }
 
-// Of many heads with a norm, each is best held by few lanes with many rows each; of few heads, by more lanes, whose
-// code is shorter: in a model a kernel of microseconds waits for its code (H200: 1.5 us less). Other heads are best in
-// small workgroups, whose subgroups can drift apart. With many heads, many rows per lane are better than reads of less
-// than 64 bytes.
+// With many heads with a norm, each head is best held by few lanes with many rows each. With few heads, it is best held
+// by more lanes, whose code is shorter: in a model, a kernel of microseconds waits for its code (H200: 1.5 us less).
+// Other heads are best in small workgroups, whose subgroups can drift apart. With many heads, many rows per
+// lane are better than reads of less than 64 bytes.
 bool plan_step_fours(const struct plan_rules *plan, uint32_t Dk, uint32_t Dv, uint32_t heads, bool norm,
                      struct plan_step_fours *s) {
   const uint32_t width = plan->step_width, rows[2] = {plan->step_most_rows, plan->step_rows};
