@@ -6,10 +6,10 @@
 #extension GL_EXT_integer_dot_product : require
 // The same product as matvec.comp, for one token, with weights in tiles (format_tiles.c) and integer dot products.
 //
-// x, times the norm's weights where there is a norm, is rounded to integers of 16 bits. Each run of 4 * WIDTH elements has
-// one step: an element is step * (256 high + low), where |256 high + low| <= 32512. In each group of 32 elements, the
-// bytes `high` and the bytes `low` are multiplied by the group's weights. The hardware's dot product does four bytes at
-// once, and the sums of a group are exact.
+// x, times the norm's weights where there is a norm, is rounded to integers of 16 bits. Each run of 128 elements, or
+// fewer where subgroups are small, has one step: an element is step * (256 high + low), where |256 high + low| <=
+// 32512. In each group of 32 elements, the bytes `high` and the bytes `low` are multiplied by the group's weights. The
+// hardware's dot product does four bytes at once, and the sums of a group are exact.
 //
 // There are ceil(N / (TEAMS * ROWS)) workgroups, spread over x and y; with EXPERTS over x, and y is the row of y. Every
 // workgroup computes all integers of x, in shared memory. A team is the lanes that share ROWS rows of weights. A lane
@@ -44,8 +44,11 @@ layout(constant_id = MATVEC_DOT_SPEC_ACTIVATION) const uint ACTIVATION = 0;
 const uint TOKENS = 1, OUTPUTS = ROWS, W_ROWS = ROWS * (1 + GATED);
 const uint TEAM = gl_WorkGroupSize.x / TEAMS, ALL = K / 32, GROUPS = (ALL + TEAM - 1) / TEAM;
 const uint SUBGROUPS = gl_WorkGroupSize.x / WIDTH;
-const uint LANES = gl_WorkGroupSize.x, TURNS = (K / 4 + LANES - 1) / LANES; // a lane rounds four elements of x a turn
-const uint FLIGHT = TURNS < 4 ? TURNS : 4;                                  // turns whose x is loaded at once
+// A lane rounds a piece of x a turn: more than four elements where that saves turns.
+const uint LANES = gl_WorkGroupSize.x, FOURS = K / 4 <= LANES ? 1 : K / 8 <= LANES ? 2 : 4;
+const uint PIECES = K / 4 / FOURS, TURNS = (PIECES + LANES - 1) / LANES;
+const uint FLIGHT = TURNS < 2 ? TURNS : 2;                      // turns whose x is loaded at once
+const uint RUN_LANES = WIDTH < 32 / FOURS ? WIDTH : 32 / FOURS; // lanes whose pieces are a run
 const bool WHOLE = W_ROWS % AHEAD == 0; // else the last sums of a team are of fewer rows than AHEAD
 const uint PITCH = ALL + 4; // from word w to word w + 1 of all groups. The 4 avoids bank conflicts
 const float MOST = 32512.0;
@@ -76,46 +79,57 @@ void add_squares() {
 
 uint four_bytes(uvec4 v) { return (v.x & 255) | (v.y & 255) << 8 | (v.z & 255) << 16 | v.w << 24; }
 
-// v: fours `at` of x, whose integers it stores.
-void round_four(uint at, vec4 v) {
-  const uint group = at / 8, word = at % 8;
-  vec4 size = abs(v);
-  // If an element is NaN or at least 1e38, the step is infinite, and every output of this x becomes infinite or NaN.
-  float most =
-      all(lessThan(size, vec4(1e38))) ? max(max(size.x, size.y), max(size.z, size.w)) : uintBitsToFloat(0x7f800000);
-  most = subgroupMax(most);
-  // 1.5 * 2^23 more is rounded to an integer, whose last 16 bits are those of the element's integer.
-  precise vec4 q = v * (most > 0.0 ? MOST / most : 0.0) + 12582912.0;
-  const uvec4 bits = floatBitsToUint(q);
-  if (at < K / 4) {
-    integers_of_x[word * PITCH + group] = four_bytes(bits + 128 >> 8);
-    integers_of_x[(8 + word) * PITCH + group] = four_bytes(bits);
+// The pieces of x that a lane has loaded and not rounded yet, and their norm's weights.
+vec4 loaded[FLIGHT * FOURS], loaded_norm[FLIGHT * FOURS];
+
+// Loads the pieces of FLIGHT turns from `turn` on. from: where x begins, in fours.
+void load_x(uint lane, uint turn, uint from) {
+  [[unroll]] for (uint i = 0; i < FLIGHT * FOURS; i++) {
+    const uint at = min(lane + (turn + i / FOURS) * LANES, PIECES - 1) * FOURS + i % FOURS;
+    loaded[i] = x4[from + at];
+    if (NORM != 0) loaded_norm[i] = norm4[at];
   }
-  if (gl_SubgroupInvocationID == 0 && at < K / 4) steps[at / WIDTH] = most / MOST;
 }
 
-// from: where x begins, in fours.
+// Stores the integers of a piece, which `loaded` has from `first` on. Returns the sum of its squares.
+float round_piece(uint piece, uint first) {
+  vec4 v[FOURS];
+  float sum = 0.0, most = 0.0;
+  [[unroll]] for (uint f = 0; f < FOURS; f++) {
+    v[f] = piece < PIECES ? loaded[first + f] : vec4(0.0);
+    sum += dot(v[f], v[f]);
+    if (NORM != 0) v[f] *= loaded_norm[first + f];
+    const vec4 size = abs(v[f]);
+    // If an element is NaN or at least 1e38, the step is infinite, and every output of this x becomes infinite or NaN.
+    most = max(most, all(lessThan(size, vec4(1e38))) ? max(max(size.x, size.y), max(size.z, size.w))
+                                                     : uintBitsToFloat(0x7f800000));
+  }
+  [[unroll]] for (uint step = 1; step < RUN_LANES; step *= 2) most = max(most, subgroupShuffleXor(most, step));
+  const float scale = most > 0.0 ? MOST / most : 0.0;
+  if (piece >= PIECES) return 0.0;
+  [[unroll]] for (uint f = 0; f < FOURS; f++) {
+    // 1.5 * 2^23 more is rounded to an integer, whose last 16 bits are those of the element's integer.
+    precise vec4 q = v[f] * scale + 12582912.0;
+    const uvec4 bits = floatBitsToUint(q);
+    const uint at = piece * FOURS + f, word = at % 8 * PITCH + at / 8;
+    integers_of_x[word] = four_bytes(bits + 128 >> 8);
+    integers_of_x[8 * PITCH + word] = four_bytes(bits);
+  }
+  if (piece % RUN_LANES == 0) steps[piece / RUN_LANES] = most / MOST;
+  return sum;
+}
+
+// The first turns' pieces have been loaded, before the weights: rounding waits for x first.
 void stage(uint lane, uint from) {
   float sum = 0.0;
-  vec4 next[FLIGHT], next_factor[FLIGHT];
-  [[unroll]] for (uint f = 0; f < FLIGHT; f++) {
-    next[f] = x4[from + min(lane + f * LANES, K / 4 - 1)];
-    if (NORM != 0) next_factor[f] = norm4[min(lane + f * LANES, K / 4 - 1)];
+  for (uint turn = 0; turn < TURNS; turn += FLIGHT) {
+    if (turn > 0) load_x(lane, turn, from);
+    [[unroll]] for (uint t = 0; t < FLIGHT; t++) sum += round_piece(lane + (turn + t) * LANES, t * FOURS);
   }
-  for (uint first = 0; first < TURNS; first += FLIGHT)
-    [[unroll]] for (uint f = 0; f < FLIGHT; f++) {
-      if (first + f >= TURNS) continue;
-      uint at = lane + (first + f) * LANES, then = min(at + FLIGHT * LANES, K / 4 - 1);
-      vec4 v = at < K / 4 ? next[f] : vec4(0.0), factor = next_factor[f];
-      if (first + f + FLIGHT < TURNS) { // a later turn's x is loaded while this one is rounded
-        next[f] = x4[from + then];
-        if (NORM != 0) next_factor[f] = norm4[then];
-      }
-      sum += dot(v, v);
-      round_four(at, NORM != 0 ? v * factor : v);
-    }
-  sum = subgroupAdd(sum);
-  if (subgroupElect()) squares[gl_SubgroupID] = sum;
+  if (NORM != 0) {
+    sum = subgroupAdd(sum);
+    if (subgroupElect()) squares[gl_SubgroupID] = sum;
+  }
   barrier();
 }
 
@@ -161,7 +175,7 @@ inputs32 inputs_of(uint group) {
     x.low[w] = integers_of_x[(8 + w) * PITCH + min(group, ALL - 1)];
     x.sums[w / 4] += 256 * dot4(0x01010101, x.high[w]) + dot4(0x01010101, x.low[w]);
   }
-  x.step = group < ALL ? steps[group * 8 / WIDTH] : 0.0;
+  x.step = group < ALL ? steps[group * 8 / (FOURS * RUN_LANES)] : 0.0;
   return x;
 }
 
@@ -216,6 +230,7 @@ void main() {
   group32 w[AHEAD * GROUPS];
 #define FETCH(r, g) load32((first_row + row_of(row, r)) * tiles + (g) / 8, (g) % 8)
 #define GROUP(i) min(own + (i)*TEAM, ALL - 1)
+  load_x(lane, 0, from);
   [[unroll]] for (uint i = 0; i < AHEAD * GROUPS; i++)
     if (i / GROUPS < W_ROWS) w[i] = FETCH(i / GROUPS, GROUP(i % GROUPS));
   if (own < OUTPUTS) fetch(row, own);
