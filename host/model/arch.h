@@ -43,7 +43,7 @@ deltaic_status model_spec_read(const char *folder, struct checkpoint *checkpoint
     INSIDE(model_spec_read);
 // The same from memory (tests, fuzzing). Messages name `file`.
 deltaic_status model_spec_parse(const char *file, const char *text, size_t bytes, struct checkpoint *checkpoint,
-                                struct model_spec *out);
+                                struct model_spec *out) INSIDE(model_spec_parse);
 // The same from the keys of a GGUF file (arch_gguf.c), but *out needs model_spec_free() after a failure too.
 deltaic_status model_spec_of_gguf(struct checkpoint *checkpoint, struct model_spec *out);
 // Keys of a GGUF file of a family that llama.cpp does not have: the texts of config.json and generation_config.json.

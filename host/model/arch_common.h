@@ -59,8 +59,8 @@ deltaic_status arch_size_delta(const struct json_reader *r, struct checkpoint *c
 deltaic_status arch_set_mamba2(struct json_reader *r, const json_t *object, struct checkpoint *checkpoint, uint32_t i,
                                struct model_spec *out);
 
-// Names of the tensors of Mamba-2 layers in hybrids (arch_mamba2.c).
-extern const struct names names_mamba2_mixer;
+// Names of the tensors of Mamba-2 layers (arch_mamba2.c).
+extern const struct tensor_name tensors_of_mamba2_mixer[];
 
 // A size that follows from the number of rows of a tensor: rows / parts.
 struct arch_rows {

@@ -50,13 +50,10 @@ static const struct tensor_name tensors_of_fla[] = {
     NAMED(Q_CONV, LAYER "attn.q_conv1d.weight"),
     NAMED(Q_CONV, LAYER "attn.q_conv1ds.0.weight"), // later items were never used
     NAMED(Q_CONV, LAYER "attn.q_conv1ds.@.weight"),
-    MAPPED(Q_CONV, LAYER "attn.q_conv1d.shared_kernel", &key_filters),
     NAMED(K_CONV, LAYER "attn.k_conv1d.weight"),
     NAMED(K_CONV, LAYER "attn.k_conv1ds.@.weight"),
-    MAPPED(K_CONV, LAYER "attn.k_conv1d.shared_kernel", &key_filters),
     NAMED(V_CONV, LAYER "attn.v_conv1d.weight"),
     NAMED(V_CONV, LAYER "attn.v_conv1ds.@.weight"),
-    MAPPED(V_CONV, LAYER "attn.v_conv1d.shared_kernel", &value_filters),
     NAMED(Q_CONV_BIAS, LAYER "attn.q_conv1d.bias"),
     NAMED(Q_CONV_BIAS, LAYER "attn.q_conv1ds.@.bias"),
     NAMED(K_CONV_BIAS, LAYER "attn.k_conv1d.bias"),
@@ -77,12 +74,25 @@ static const struct tensor_name tensors_of_fla[] = {
     {0},
 };
 
+// delta_net_2
+static const struct tensor_name tensors_of_shared[] = {
+    MAPPED(Q_CONV, LAYER "attn.q_conv1d.shared_kernel", &key_filters),
+    MAPPED(K_CONV, LAYER "attn.k_conv1d.shared_kernel", &key_filters),
+    MAPPED(V_CONV, LAYER "attn.v_conv1d.shared_kernel", &value_filters),
+    {0},
+};
+
 // No version of the layer read attn.D; rotation frequencies follow from rope_theta.
 static const char *const ignored_of_fla[] = {"model.layers.*.attn.D", "model.layers.*.rotary.inv_freq",
                                              "model.layers.*.attn.q_conv1ds.*", NULL};
 
-static const struct names names_of_fla = {
-    .prefixes = {"model."}, .tensors = tensors_of_fla, .ignored = ignored_of_fla, .base = &names_mamba2_mixer};
+#define PREFIXES                                                                                                       \
+  { "model." }
+static const struct names names_of_fla = {.prefixes = PREFIXES, .tensors = tensors_of_fla, .ignored = ignored_of_fla};
+static const struct names names_of_shared = {
+    .prefixes = PREFIXES, .tensors = tensors_of_shared, .ignored = ignored_of_fla, .base = &names_of_fla};
+static const struct names names_of_mamba2_layer = {
+    .prefixes = PREFIXES, .tensors = tensors_of_mamba2_mixer, .base = &names_of_fla};
 
 // Keys that make fla, or other writers of checkpoints, compute something else. A key has no effect if it is missing,
 // null, false, or its neutral value.
@@ -161,6 +171,7 @@ static deltaic_status set_mixer(struct json_reader *r, const json_t *config, str
   const json_t *attn = json_object_get(config, "attn"), *mamba2 = json_object_get(config, "mamba2");
   if (!strcmp(kind, out->architecture)) return DELTAIC_OK;
   if (!strcmp(kind, "mamba2")) {
+    out->layers[i].names = &names_of_mamba2_layer;
     if (!mamba2 || json_is_null(mamba2) || json_is_object(mamba2))
       return arch_set_mamba2(r, mamba2, checkpoint, i, out);
     return fail(DELTAIC_BAD_FILE, "%s: mamba2 must be an object", r->file);
@@ -209,8 +220,9 @@ static deltaic_status refuse_tensors(struct checkpoint *checkpoint, const struct
 
 deltaic_status arch_read_outside(struct json_reader *r, const json_t *config, struct checkpoint *checkpoint,
                                  uint32_t default_layers, struct model_spec *out) {
+  const struct names *names = strcmp(out->architecture, "delta_net_2") ? &names_of_fla : &names_of_shared;
   deltaic_status status = refuse_keys(r, config);
-  if (!status) status = arch_read_ends(r, config, checkpoint, &names_of_fla, default_layers, 1e-6f, out);
+  if (!status) status = arch_read_ends(r, config, checkpoint, names, default_layers, 1e-6f, out);
   if (!status) out->ffn_norm_eps = ffn_norm_eps(r, config, checkpoint, out->norm_eps);
   if (!status) status = arch_read_mlp(r, config, checkpoint, out);
   if (!status) status = refuse_tensors(checkpoint, out);

@@ -73,7 +73,7 @@ deltaic_status arch_set_mamba2(struct json_reader *r, const json_t *object, stru
   double expand;
   struct mamba2_spec s = read_layer(r, object, &expand);
   deltaic_status status = count_heads(r, object, out->D, expand, &s);
-  if (!status) status = arch_columns(checkpoint, out->names, i, ROLE_CONV, LIMIT_CONV, &s.W);
+  if (!status) status = arch_columns(checkpoint, layer_names(out, i), i, ROLE_CONV, LIMIT_CONV, &s.W);
   return status ? status : arch_set_layer(out, i, &mixer_mamba2, &s, sizeof s);
 }
 
@@ -108,7 +108,7 @@ static uint64_t dt_row(const struct layer_spec *layer, uint32_t row) {
 static const struct row_map z_rows = {in_rows, z_row}, xBC_rows = {in_rows, xBC_row}, dt_rows = {in_rows, dt_row};
 
 #define MIXER "*layers.#.mixer."
-static const struct tensor_name tensors_of_mixer[] = {
+const struct tensor_name tensors_of_mamba2_mixer[] = {
     MAPPED(Z, MIXER "in_proj.weight", &z_rows),
     MAPPED(XBC, MIXER "in_proj.weight", &xBC_rows),
     MAPPED(DT, MIXER "in_proj.weight", &dt_rows),
@@ -126,16 +126,15 @@ static const struct tensor_name tensors_of_mixer[] = {
     {0},
 };
 
-const struct names names_mamba2_mixer = {.tensors = tensors_of_mixer};
-
 static const struct tensor_name tensors_of_mamba2[] = {
     NAMED(EMBEDDING, "*embeddings.weight"),     NAMED(EMBEDDING, "*embedding.weight"), // older
     NAMED(FINAL_NORM, "*norm_f.weight"),        NAMED(HEAD, "lm_head.weight"),
     NAMED(MIXER_NORM, "*layers.#.norm.weight"), {0},
 };
 
+static const struct names names_of_mixer = {.tensors = tensors_of_mamba2_mixer};
 static const struct names names_mamba2 = {
-    .prefixes = {"backbone."}, .tensors = tensors_of_mamba2, .base = &names_mamba2_mixer};
+    .prefixes = {"backbone."}, .tensors = tensors_of_mamba2, .base = &names_of_mixer};
 
 static deltaic_status read_mamba2(struct json_reader *r, const json_t *config, struct checkpoint *checkpoint,
                                   struct model_spec *out) {

@@ -187,6 +187,15 @@ static deltaic_status read_qwen3_5(struct json_reader *r, const json_t *config, 
   return read_family(r, config, checkpoint, &family, out);
 }
 
+static deltaic_status read_qwen3_5_text(struct json_reader *r, const json_t *config, struct checkpoint *checkpoint,
+                                        struct model_spec *out) {
+  static const struct family family = {.outside = &names_qwen_text,
+                                       .delta = &names_qwen_text_delta,
+                                       .attention = &names_qwen_text_attention,
+                                       .defaults = dense_defaults};
+  return read_family(r, config, checkpoint, &family, out);
+}
+
 static deltaic_status read_qwen3_5_moe(struct json_reader *r, const json_t *config, struct checkpoint *checkpoint,
                                        struct model_spec *out) {
   static const struct family family = {FOLDER(&names_qwen_delta), .defaults = expert_defaults, .experts = true};
@@ -232,7 +241,7 @@ const struct arch arch_qwen3next = {"qwen3next", read_qwen3next};
 const struct arch arch_qwen35 = {"qwen35", read_qwen35};
 const struct arch arch_qwen35moe = {"qwen35moe", read_qwen35moe};
 const struct arch arch_qwen3_5 = {"qwen3_5", read_qwen3_5};
-const struct arch arch_qwen3_5_text = {"qwen3_5_text", read_qwen3_5};
+const struct arch arch_qwen3_5_text = {"qwen3_5_text", read_qwen3_5_text};
 const struct arch arch_qwen3_5_moe = {"qwen3_5_moe", read_qwen3_5_moe};
 const struct arch arch_qwen3_5_moe_text = {"qwen3_5_moe_text", read_qwen3_5_moe};
 const struct arch arch_qwen3_next = {"qwen3_next", read_qwen3_next};

@@ -139,6 +139,20 @@ static void fill_info(struct deltaic_model *m) {
   }
 }
 
+static deltaic_status bind(struct deltaic_model *m) {
+  const deltaic_status status = allocate_layers(m);
+  if (status != DELTAIC_OK) return status;
+  m->weights.model = &m->spec;
+  bind_outside(m);
+  bind_layers(m);
+  return weights_status(&m->weights);
+}
+
+deltaic_status model_declare_new(struct deltaic_model *m, struct new_tensors *made) {
+  m->weights.made = made;
+  return bind(m);
+}
+
 deltaic_status model_declare(struct deltaic_model *m, struct backend *backend, const char *path,
                              const deltaic_model_options *options) {
   m->backend = backend;
@@ -147,14 +161,9 @@ deltaic_status model_declare(struct deltaic_model *m, struct backend *backend, c
   status = model_spec_read(path, m->checkpoint, &m->spec);
   if (status != DELTAIC_OK) return status;
   limit_attention(&m->spec, options ? options->attention_window : 0);
-  status = allocate_layers(m);
-  if (status != DELTAIC_OK) return status;
   m->weights.checkpoint = m->checkpoint;
-  m->weights.model = &m->spec;
   m->weights.backend = backend;
-  bind_outside(m);
-  bind_layers(m);
-  status = weights_status(&m->weights);
+  status = bind(m);
   if (status == DELTAIC_OK) status = model_leftovers(m->checkpoint, &m->spec);
   if (status == DELTAIC_OK) fill_info(m);
   return status;

@@ -18,6 +18,8 @@ struct deltaic_model {
 // options: NULL for the defaults.
 deltaic_status model_declare(struct deltaic_model *m, struct backend *backend, const char *path,
                              const deltaic_model_options *options) INSIDE(model_declare);
+// The same for a new model with a spec: tells made->ask of its tensors.
+deltaic_status model_declare_new(struct deltaic_model *m, struct new_tensors *made) INSIDE(model_declare_new);
 void model_clear(struct deltaic_model *m) INSIDE(model_clear);
 bool model_grows(const struct model_spec *spec);
 #endif

@@ -51,14 +51,17 @@ struct named_tensor names_item(const struct names *names, struct checkpoint *che
   return find(names, checkpoint, layer, role, true, m);
 }
 
-void names_write(const struct names *names, uint32_t layer, enum role role, char *text, size_t capacity) {
+const struct tensor_name *names_usual(const struct names *names, enum role role) {
   for (const struct names *n = names; n; n = n->base)
     for (const struct tensor_name *t = n->tensors; t->pattern; t++)
-      if (t->role == role) {
-        write_name(t->pattern, names->prefixes[0], layer, 0, text, capacity);
-        return;
-      }
-  assert(!"a role that the family's table lacks");
+      if (t->role == role) return t;
+  return NULL;
+}
+
+void names_write(const struct names *names, uint32_t layer, enum role role, char *text, size_t capacity) {
+  const struct tensor_name *usual = names_usual(names, role);
+  assert(usual);
+  write_name(usual->pattern, names->prefixes[0], layer, 0, text, capacity);
 }
 
 // Stores the layer's index in *layer.

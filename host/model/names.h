@@ -112,7 +112,9 @@ struct named_tensor names_find(const struct names *names, struct checkpoint *che
 // Item m of a role that is a list of tensors.
 struct named_tensor names_item(const struct names *names, struct checkpoint *checkpoint, uint32_t layer, enum role role,
                                uint32_t m) INSIDE(names_item);
-// Writes the usual name of one of the family's roles, for messages.
+// The usual tensor of a role; NULL: the family has none.
+const struct tensor_name *names_usual(const struct names *names, enum role role);
+// Writes its name.
 void names_write(const struct names *names, uint32_t layer, enum role role, char *text, size_t capacity)
     INSIDE(names_write);
 // The reverse: whether a tensor of this name has one of `roles`, and in which layer.

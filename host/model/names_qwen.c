@@ -268,6 +268,13 @@ const struct names names_qwen_delta = {.prefixes = PREFIXES, .tensors = delta_te
 const struct names names_qwen_next = {.prefixes = PREFIXES, .tensors = next_tensors, .base = &alike};
 const struct names names_qwen_attention = {.prefixes = PREFIXES, .tensors = attention_tensors, .base = &names_qwen};
 
+#define TEXT_PREFIXES                                                                                                  \
+  { "model.", "model.language_model." }
+const struct names names_qwen_text = {.prefixes = TEXT_PREFIXES, .tensors = tensors, .ignored = ignored};
+const struct names names_qwen_text_delta = {.prefixes = TEXT_PREFIXES, .tensors = delta_tensors, .base = &alike};
+const struct names names_qwen_text_attention = {
+    .prefixes = TEXT_PREFIXES, .tensors = attention_tensors, .base = &names_qwen};
+
 #define NO_PREFIX                                                                                                      \
   { "" }
 const struct names names_qwen_gguf = {.prefixes = NO_PREFIX, .tensors = gguf_tensors};

@@ -16,8 +16,27 @@ deltaic_status weights_status(const struct weights *w) { return w->status != DEL
 
 // ---------------------------------------------------------------- finding
 
+// The families' tables have biases of convolutions, which only some checkpoints have.
+static bool is_conv_bias(enum role role) {
+  return role == ROLE_Q_CONV_BIAS || role == ROLE_K_CONV_BIAS || role == ROLE_V_CONV_BIAS;
+}
+
 bool weights_has(const struct weights *w, uint32_t layer, enum role role) {
-  return names_find(layer_names(w->model, layer), w->checkpoint, layer, role).tensor != NULL;
+  const struct names *names = layer_names(w->model, layer);
+  if (w->made) return names_usual(names, role) && !is_conv_bias(role);
+  return names_find(names, w->checkpoint, layer, role).tensor != NULL;
+}
+
+static struct weight_part ask(struct weights *w, uint32_t layer, enum role role, uint32_t rows, uint32_t cols) {
+  const struct names *names = layer_names(w->model, layer);
+  const struct tensor_name *usual = names_usual(names, role);
+  const struct layer_spec *l = &w->model->layers[layer];
+  assert(usual);
+  struct new_tensor t = {.layer = layer, .role = role, .cols = cols, .plus = usual->plus};
+  t.rows = usual->rows ? usual->rows->count(l) : rows;
+  names_write(names, layer, role, t.name, sizeof t.name);
+  w->made->ask(w->made->user, &t);
+  return (struct weight_part){.source = &w->made->source, .rows = rows, .map = usual->rows, .layer = l};
 }
 
 static bool shape_is(const struct file_tensor *t, uint64_t rows, uint64_t cols) {
@@ -67,6 +86,7 @@ static struct weight_part part_of(struct weights *w, uint32_t layer, enum role r
 }
 
 struct weight_part weights_part(struct weights *w, uint32_t layer, enum role role, uint32_t rows, uint32_t cols) {
+  if (w->made) return ask(w, layer, role, rows, cols);
   return part_of(w, layer, role, names_find(layer_names(w->model, layer), w->checkpoint, layer, role), rows, cols);
 }
 

@@ -43,8 +43,25 @@ struct weight_request {
   } context;
 };
 
+// A tensor that the layers of a new model ask for.
+struct new_tensor {
+  uint32_t layer; // 0 outside the layers
+  enum role role; // the first of those that it has
+  char name[96];
+  uint64_t rows, cols; // cols 0: a vector
+  float plus;          // names.h
+};
+
+// A model without a checkpoint: `ask` is told of every role's tensor. Roles may share one.
+struct new_tensors {
+  void (*ask)(void *user, const struct new_tensor *tensor);
+  void *user;
+  struct file_tensor source; // of all parts; zeroed, since there are no data
+};
+
 struct weights {
   struct checkpoint *checkpoint;
+  struct new_tensors *made; // of a new model; NULL: there is a checkpoint
   const struct model_spec *model;
   struct backend *backend; // NULL: sizes are measured, nothing is uploaded
   bool f32;                // all matrices are stored in f32, whatever their format is
@@ -60,7 +77,7 @@ struct weights {
   deltaic_status status;
 };
 
-// Whether the checkpoint has a tensor of this role.
+// Whether the checkpoint has a tensor of this role, or a new model of the family.
 bool weights_has(const struct weights *w, uint32_t layer, enum role role);
 // A layer's role as a part of shape [rows, cols] ([rows] if cols is 0; [rows, a, b] with a * b = cols and [a, b, cols]
 // with a * b = rows are the same). Missing

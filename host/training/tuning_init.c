@@ -1,14 +1,12 @@
 // tuning_init: writes a new model of a config, with first values as flash-linear-attention gives them: normal with the
 // config's initializer_range (0.02) for embeddings, projections and convolutions; norms 1, biases 0; A_log the
-// logarithm of a number in (0, 16); dt_bias the inverse softplus of a step in (0.001, 0.1), uniform in its logarithm;
-// the masks of Head-in-Head in (0, 1). Tensors are f32.
-#include "arch.h"
-#include "ffn_dense.h"
+// logarithm of a number in (0, 16), of Mamba-2 in (1, 16), and its skip 1; dt_bias the inverse softplus of a step in
+// (0.001, 0.1), uniform in its logarithm; the masks of Head-in-Head in (0, 1). Tensors are f32. Which there are, their
+// names and their shapes follow from binding the layers without a checkpoint (weights.h).
 #include "file.h"
 #include "folder.h"
-#include "mixer.h"
-#include "mixer_attention.h"
-#include "mixer_delta.h"
+#include "list.h"
+#include "model.h"
 #include "tensor_file.h"
 #include "tuning.h"
 
@@ -18,17 +16,38 @@
 
 enum first { FIRST_NORMAL, FIRST_ONE, FIRST_ZERO, FIRST_UNIFORM, FIRST_A_LOG, FIRST_STEP };
 
-struct new_tensor {
-  char name[96];
+// A file's tensors have this order within a layer. Values depend on it, since each tensor has its own random numbers.
+static const struct kind {
+  enum role role;
+  enum first first;
+} kinds[] = {
+    {ROLE_EMBEDDING, FIRST_NORMAL}, {ROLE_MIXER_NORM, FIRST_ONE},     {ROLE_Q, FIRST_NORMAL},
+    {ROLE_Q_BIAS, FIRST_ZERO},      {ROLE_Q_NORM, FIRST_ONE},         {ROLE_K, FIRST_NORMAL},
+    {ROLE_K_BIAS, FIRST_ZERO},      {ROLE_K_NORM, FIRST_ONE},         {ROLE_V, FIRST_NORMAL},
+    {ROLE_V_BIAS, FIRST_ZERO},      {ROLE_Z, FIRST_NORMAL},           {ROLE_Z_BIAS, FIRST_ZERO},
+    {ROLE_Q_CONV, FIRST_NORMAL},    {ROLE_K_CONV, FIRST_NORMAL},      {ROLE_V_CONV, FIRST_NORMAL},
+    {ROLE_CONV, FIRST_NORMAL},      {ROLE_CONV_BIAS, FIRST_ZERO},     {ROLE_BETA, FIRST_NORMAL},
+    {ROLE_DECAY, FIRST_NORMAL},     {ROLE_A_LOG, FIRST_A_LOG},        {ROLE_STEP_BIAS, FIRST_STEP},
+    {ROLE_SKIP, FIRST_ONE},         {ROLE_GATE, FIRST_NORMAL},        {ROLE_MASK, FIRST_NORMAL},
+    {ROLE_MASK_BIAS, FIRST_ZERO},   {ROLE_MASK_FIXED, FIRST_UNIFORM}, {ROLE_OUTPUT_NORM, FIRST_ONE},
+    {ROLE_OUTPUT, FIRST_NORMAL},    {ROLE_OUTPUT_BIAS, FIRST_ZERO},   {ROLE_FFN_NORM, FIRST_ONE},
+    {ROLE_FFN_GATE, FIRST_NORMAL},  {ROLE_FFN_UP, FIRST_NORMAL},      {ROLE_FFN_DOWN, FIRST_NORMAL},
+    {ROLE_FINAL_NORM, FIRST_ONE},   {ROLE_HEAD, FIRST_NORMAL},
+};
+enum { KINDS = sizeof kinds / sizeof *kinds };
+
+struct made_tensor {
+  struct new_tensor t;
+  size_t kind; // in kinds
   int rank;
   uint64_t shape[3], n; // n: of all elements
-  enum first first;
 };
 
 struct new_model {
-  struct model_spec spec;
-  struct new_tensor *tensors;
-  size_t count;
+  struct deltaic_model model;
+  struct new_tensors made;
+  struct made_tensor *tensors;
+  size_t count, capacity;
   double range;
   uint64_t seed;
   deltaic_status status;
@@ -36,120 +55,60 @@ struct new_model {
 
 // ---------------------------------------------------------------- the tensors
 
-// Tensor `name` of shape (rows) if cols is 0, (rows, cols) if `middle` is 0, or (rows, middle, cols).
-static void add_shape(struct new_model *m, const char *name, const uint64_t shape[3], enum first first) {
-  const uint64_t rows = shape[0], middle = shape[1], cols = shape[2];
-  struct new_tensor *grown = m->status ? NULL : realloc(m->tensors, (m->count + 1) * sizeof *grown);
-  if (!grown) {
-    if (!m->status) m->status = fail_memory("a list of tensors", (m->count + 1) * sizeof *grown);
-    return;
-  }
-  m->tensors = grown;
-  struct new_tensor *t = &m->tensors[m->count++];
-  *t = (struct new_tensor){.rank = !cols    ? 1
-                                   : middle ? 3
-                                            : 2,
-                           .shape = {rows, middle ? middle : cols, cols},
-                           .first = first};
-  if (!size_mul(rows, (middle ? middle : 1) * (cols ? cols : 1), &t->n) || t->n > (uint64_t)1 << 40)
-    m->status = fail(DELTAIC_UNSUPPORTED, "tensor %s would be too large", name);
-  snprintf(t->name, sizeof t->name, "%s", name);
+static bool is_conv(enum role role) {
+  return role == ROLE_Q_CONV || role == ROLE_K_CONV || role == ROLE_V_CONV || role == ROLE_CONV;
 }
 
-static void add(struct new_model *m, const char *name, uint64_t rows, uint64_t cols, enum first first) {
-  add_shape(m, name, (const uint64_t[]){rows, 0, cols}, first);
+// A convolution's filters are (channels, 1, taps), a fixed mask is (heads, r, r).
+static void set_shape(struct new_model *m, struct made_tensor *x) {
+  const struct new_tensor *t = &x->t;
+  const uint64_t side = t->role == ROLE_MASK_FIXED ? (uint64_t)lround(sqrt((double)t->cols)) : 1;
+  const bool middle = is_conv(t->role) || t->role == ROLE_MASK_FIXED;
+  x->rank = middle ? 3 : t->cols ? 2 : 1;
+  x->shape[0] = t->rows;
+  x->shape[1] = middle ? side : t->cols;
+  x->shape[2] = t->cols / side;
+  if (!size_mul(t->rows, t->cols ? t->cols : 1, &x->n) || x->n > (uint64_t)1 << 40)
+    m->status = fail(DELTAIC_UNSUPPORTED, "tensor %s would be too large", t->name);
 }
 
-// Tensor `name` of a layer.
-static void add_in(struct new_model *m, uint32_t layer, const char *name, uint64_t rows, uint64_t cols,
-                   enum first first) {
-  char whole[96];
-  snprintf(whole, sizeof whole, "model.layers.%u.%s", layer, name);
-  add(m, whole, rows, cols, first);
+// Several roles may share a tensor, which the first of them brings.
+static void add(void *user, const struct new_tensor *t) {
+  struct new_model *m = user;
+  size_t kind = 0;
+  for (size_t i = m->count; i && m->tensors[i - 1].t.layer == t->layer; i--)
+    if (!strcmp(m->tensors[i - 1].t.name, t->name)) return;
+  while (kind < KINDS && kinds[kind].role != t->role) kind++;
+  assert(kind < KINDS);
+  if (!m->status) m->status = list_room(&m->tensors, m->count, &m->capacity, sizeof *m->tensors, "a list of tensors");
+  if (m->status) return;
+  struct made_tensor *x = &m->tensors[m->count++];
+  *x = (struct made_tensor){.t = *t, .kind = kind};
+  set_shape(m, x);
 }
 
-static void add_conv(struct new_model *m, uint32_t layer, const char *name, uint64_t channels, uint32_t taps) {
-  char whole[96];
-  if (!taps) return;
-  snprintf(whole, sizeof whole, "model.layers.%u.%s", layer, name);
-  add_shape(m, whole, (const uint64_t[]){channels, 1, taps}, FIRST_NORMAL);
+// The embedding comes first, what follows the layers last.
+static uint64_t place(const struct made_tensor *x) {
+  const bool last = x->t.role == ROLE_FINAL_NORM || x->t.role == ROLE_HEAD;
+  return (last ? UINT32_MAX : x->t.layer) * (uint64_t)KINDS + x->kind;
 }
 
-static void add_mask(struct new_model *m, uint32_t layer, const struct delta_spec *s) {
-  char whole[96];
-  snprintf(whole, sizeof whole, "model.layers.%u.attn.M_org", layer);
-  add_shape(m, whole, (const uint64_t[]){s->Hv, s->r, s->r}, FIRST_UNIFORM);
+static int by_place(const void *a, const void *b) {
+  const uint64_t p = place(a), q = place(b);
+  return (p > q) - (p < q);
 }
 
-static void add_delta(struct new_model *m, uint32_t i, const struct delta_spec *s) {
-  const uint64_t D = m->spec.D, q = (uint64_t)s->H * s->Dk, v = (uint64_t)s->Hv * s->Dv, n = s->n, Hv = s->Hv;
-  add_in(m, i, "attn.q_proj.weight", q, D, FIRST_NORMAL);
-  add_in(m, i, "attn.k_proj.weight", n * q, D, FIRST_NORMAL);
-  add_in(m, i, "attn.v_proj.weight", n * v, D, FIRST_NORMAL);
-  add_conv(m, i, "attn.q_conv1d.weight", q, s->W);
-  add_conv(m, i, "attn.k_conv1d.weight", n * q, s->W);
-  add_conv(m, i, "attn.v_conv1d.weight", n * v, s->W);
-  if (s->has_beta) add_in(m, i, "attn.b_proj.weight", n * Hv, D, FIRST_NORMAL);
-  if (s->gated) add_in(m, i, "attn.a_proj.weight", Hv, D, FIRST_NORMAL);
-  if (s->gated) add_in(m, i, "attn.A_log", Hv, 0, FIRST_A_LOG);
-  if (s->gated) add_in(m, i, "attn.dt_bias", Hv, 0, FIRST_STEP);
-  if (s->output_gate) add_in(m, i, "attn.g_proj.weight", v, D, FIRST_NORMAL);
-  if (s->r > 1 && s->mask_input) {
-    add_in(m, i, "attn.m_proj.weight", Hv * s->r * s->r, D, FIRST_NORMAL);
-    add_in(m, i, "attn.m_proj.bias", Hv * s->r * s->r, 0, FIRST_ZERO);
-  }
-  if (s->r > 1 && !s->mask_input) add_mask(m, i, s);
-  if (s->output_norm) add_in(m, i, "attn.o_norm.weight", s->Dv, 0, FIRST_ONE);
-  add_in(m, i, "attn.o_proj.weight", D, v, FIRST_NORMAL);
-}
-
-static void add_attention(struct new_model *m, uint32_t i, const struct attention_spec *s) {
-  const uint64_t D = m->spec.D, q = (uint64_t)s->heads * s->d, kv = (uint64_t)s->kv_heads * s->d;
-  static const char *const names[] = {"q", "k", "v"};
-  char name[32];
-  for (int p = 0; p < 3; p++) {
-    snprintf(name, sizeof name, "attn.%s_proj.weight", names[p]);
-    add_in(m, i, name, p ? kv : q, D, FIRST_NORMAL);
-    snprintf(name, sizeof name, "attn.%s_proj.bias", names[p]);
-    if (s->bias) add_in(m, i, name, p ? kv : q, 0, FIRST_ZERO);
-    snprintf(name, sizeof name, "attn.%s_norm.weight", names[p]);
-    if (s->qk_norm && p < 2) add_in(m, i, name, s->d, 0, FIRST_ONE);
-  }
-  add_in(m, i, "attn.o_proj.weight", D, q, FIRST_NORMAL);
-}
-
-static void add_layer(struct new_model *m, uint32_t i) {
-  const struct layer_spec *l = &m->spec.layers[i];
-  const uint64_t D = m->spec.D;
-  add_in(m, i, "attn_norm.weight", D, 0, FIRST_ONE);
-  if (!strcmp(l->mixer->name, "attention"))
-    add_attention(m, i, l->spec);
-  else if (strstr(l->mixer->name, "delta"))
-    add_delta(m, i, l->spec);
-  else if (!m->status)
-    m->status = fail(DELTAIC_UNSUPPORTED, "a new model cannot have layers of %s", l->mixer->name);
-  if (!l->ffn) return;
-  const uint64_t F = ((const struct dense_spec *)l->ffn_spec)->F;
-  add_in(m, i, "mlp_norm.weight", D, 0, FIRST_ONE);
-  add_in(m, i, "mlp.gate_proj.weight", F, D, FIRST_NORMAL);
-  add_in(m, i, "mlp.up_proj.weight", F, D, FIRST_NORMAL);
-  add_in(m, i, "mlp.down_proj.weight", D, F, FIRST_NORMAL);
-}
-
-static void add_all(struct new_model *m) {
-  static const char *const families[] = {"delta_net", "gated_deltanet", "gated_deltaproduct"};
-  const struct model_spec *s = &m->spec;
-  bool known = false;
-  for (int i = 0; i < 3; i++) known |= !strcmp(s->architecture, families[i]);
-  if (!known) {
-    m->status = fail(DELTAIC_UNSUPPORTED,
-                     "a new model can be delta_net, gated_deltanet or gated_deltaproduct, not %.60s", s->architecture);
-    return;
-  }
-  add(m, "model.embeddings.weight", s->V, s->D, FIRST_NORMAL);
-  for (uint32_t i = 0; i < s->L; i++) add_layer(m, i);
-  add(m, "model.norm.weight", s->D, 0, FIRST_ONE);
-  if (!s->tied) add(m, "lm_head.weight", s->V, s->D, FIRST_NORMAL);
+static deltaic_status declare(struct new_model *m, const char *config) {
+  const struct model_spec *s = &m->model.spec;
+  for (uint32_t i = 0; i < s->L; i++)
+    if (s->layers[i].ffn && s->layers[i].ffn->describe)
+      return fail(DELTAIC_UNSUPPORTED, "%s: layer %u has a mixture of experts, which cannot be trained", config, i);
+  m->made = (struct new_tensors){.ask = add, .user = m};
+  deltaic_status status = model_declare_new(&m->model, &m->made);
+  if (!status) status = m->status;
+  if (status) return fail(status, "%s: %s", config, deltaic_last_error());
+  qsort(m->tensors, m->count, sizeof *m->tensors, by_place);
+  return DELTAIC_OK;
 }
 
 // ---------------------------------------------------------------- their values
@@ -161,14 +120,15 @@ static double uniform(uint64_t *state) { // splitmix64, in (0, 1)
   return ((double)((x ^ (x >> 31)) >> 12) + 0.5) * 0x1p-52;
 }
 
-static double draw(const struct new_model *m, enum first first, uint64_t *state) {
+// least: the smallest exp(A_log).
+static double draw(enum first first, double range, double least, uint64_t *state) {
   const double a = first == FIRST_ONE || first == FIRST_ZERO ? 0 : uniform(state);
   switch (first) {
-  case FIRST_NORMAL: return m->range * sqrt(-2 * log(a)) * cos(2 * acos(-1) * uniform(state));
+  case FIRST_NORMAL: return range * sqrt(-2 * log(a)) * cos(2 * acos(-1) * uniform(state));
   case FIRST_ONE: return 1;
   case FIRST_ZERO: return 0;
   case FIRST_UNIFORM: return a;
-  case FIRST_A_LOG: return log(16 * a);
+  case FIRST_A_LOG: return log(least + (16 - least) * a);
   case FIRST_STEP: break;
   }
   const double step = exp(log(1e-3) + a * (log(1e-1) - log(1e-3)));
@@ -177,12 +137,14 @@ static double draw(const struct new_model *m, enum first first, uint64_t *state)
 
 static void write_values(struct new_model *m, size_t i, struct tensor_file *file) {
   enum { SOME = 4096 };
-  const struct new_tensor *t = &m->tensors[i];
+  const struct made_tensor *x = &m->tensors[i];
+  const enum first first = kinds[x->kind].first;
+  const double least = strcmp(m->model.spec.layers[x->t.layer].mixer->name, "mamba2") ? 0 : 1;
   float some[SOME];
-  uint64_t state = m->seed ^ (i + 1) * 0xd1342543de82ef95u, left = t->n;
+  uint64_t state = m->seed ^ (i + 1) * 0xd1342543de82ef95u, left = x->n;
   while (left) {
     const uint64_t n = left < SOME ? left : SOME;
-    for (uint64_t k = 0; k < n; k++) some[k] = (float)draw(m, t->first, &state);
+    for (uint64_t k = 0; k < n; k++) some[k] = (float)draw(first, m->range, least, &state) - x->t.plus;
     tensor_file_append(file, some, n * sizeof *some);
     left -= n;
   }
@@ -194,8 +156,8 @@ static deltaic_status write_tensors(struct new_model *m, const char *path) {
   tensor_file_begin(&file, path, metadata);
   json_decref(metadata);
   for (size_t i = 0; i < m->count; i++) {
-    const struct new_tensor *t = &m->tensors[i];
-    tensor_file_declare(&file, t->name, "F32", t->rank, t->shape, t->n * sizeof(float));
+    const struct made_tensor *x = &m->tensors[i];
+    tensor_file_declare(&file, x->t.name, "F32", x->rank, x->shape, x->n * sizeof(float));
   }
   tensor_file_write_header(&file);
   for (size_t i = 0; i < m->count && !file.status; i++) write_values(m, i, &file);
@@ -204,20 +166,24 @@ static deltaic_status write_tensors(struct new_model *m, const char *path) {
 
 // ---------------------------------------------------------------- the call
 
-static deltaic_status copy_config(struct new_model *m, const char *config, const char *to) {
-  struct file_view view;
+// Of a model that also reads images, the text's.
+static double initializer_range(const json_t *config) {
+  static const char key[] = "initializer_range";
+  const json_t *range = json_object_get(config, key);
+  if (!range) range = json_object_get(json_object_get(config, "text_config"), key);
+  return json_is_number(range) ? json_number_value(range) : 0.02;
+}
+
+static deltaic_status read_config(struct new_model *m, const char *config, const struct file_view *view) {
   json_t *root = NULL;
-  deltaic_status status = file_map(config, &view);
-  char *text = status ? NULL : config_without_infinity(view.data, view.bytes);
-  if (!status) status = text ? json_parse(config, text, view.bytes, &root) : fail_memory("a config", view.bytes);
-  if (!status) status = folder_write(to, view.data, view.bytes);
-  const json_t *range = json_object_get(root, "initializer_range");
-  m->range = json_is_number(range) ? json_number_value(range) : 0.02;
+  char *text = config_without_infinity(view->data, view->bytes);
+  deltaic_status status = text ? json_parse(config, text, view->bytes, &root) : fail_memory("a config", view->bytes);
+  m->range = initializer_range(root);
   if (!status && !(m->range > 0 && m->range < 1e3))
     status = fail(DELTAIC_BAD_FILE, "%s: initializer_range must be above 0", config);
+  if (!status) status = model_spec_parse(config, view->data, view->bytes, NULL, &m->model.spec);
   free(text);
   json_decref(root);
-  file_unmap(&view);
   return status;
 }
 
@@ -225,14 +191,15 @@ deltaic_status deltaic_tune_initialize(const char *config, uint64_t seed, const 
   if (!config || !folder)
     return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_tune_initialize: %s is NULL", !config ? "config" : "folder");
   struct new_model m = {.seed = seed};
+  struct file_view view = {0};
   char *to = path_join(folder, "config.json"), *tensors = path_join(folder, "model.safetensors");
-  deltaic_status status = to && tensors ? copy_config(&m, config, to) : DELTAIC_OUT_OF_MEMORY;
-  if (!status) status = model_spec_read(folder, NULL, &m.spec);
-  if (!status) {
-    add_all(&m);
-    status = m.status ? fail(m.status, "%s: %s", config, deltaic_last_error()) : write_tensors(&m, tensors);
-    model_spec_free(&m.spec);
-  }
+  deltaic_status status = to && tensors ? file_map(config, &view) : DELTAIC_OUT_OF_MEMORY;
+  if (!status) status = read_config(&m, config, &view);
+  if (!status) status = declare(&m, config);
+  if (!status) status = folder_write(to, view.data, view.bytes);
+  if (!status) status = write_tensors(&m, tensors);
+  model_clear(&m.model);
+  file_unmap(&view);
   free(m.tensors);
   free(to);
   free(tensors);

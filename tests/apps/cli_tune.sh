@@ -211,6 +211,35 @@ run 0 --from-config "$dir/recall.json" "$dir/recall" --task recall --pairs 3 --k
 for family in tiny_hh_delta_static tiny_hh_gated_dynamic tiny_delta_net_swa tiny_gated_deltanet_gva; do
   run 0 --from-config "$models/$family/config.json" "$dir/$family" --tokenizer "$tiny" --text "$text" -w 32 --steps 1
 done
+# Other families: the new model has the tensors of a checkpoint of the same config, begins at ln 259, is trained and runs.
+tensors() { # tensors FOLDER: names and shapes, without the vocabulary's size and without what reads images or predicts a second token
+  python3 -c 'import json, struct, sys
+file = open(sys.argv[1] + "/model.safetensors", "rb")
+for name, t in sorted(json.loads(file.read(struct.unpack("<Q", file.read(8))[0])).items()):
+  if name != "__metadata__" and "visual" not in name and not name.startswith("mtp"):
+    print(name, t["shape"]["embed" in name or "lm_head" in name:])' "$1"
+}
+new_model() { # new_model CONFIG NAME
+  sed 's/"vocab_size": 6[14]/"vocab_size": 259/' "$1" >"$dir/$2.json"
+  run 0 --from-config "$dir/$2.json" "$dir/$2" --tokenizer "$tiny" --text "$text" -w 32 --steps 2
+  out_has '^loss  *5\.5[0-9]* first, '
+  "$program" generate -m "$dir/$2" -d cpu -q --greedy -n 4 --prompt "The " >"$dir/out" 2>"$dir/err" || complain "$2 does not run"
+}
+for family in tiny_delta_net_2 ablation_one_filter tiny_mamba2 ablation_transformer ablation_transformer_norm_window \
+  released_qwen3_5 released_qwen3_5_bias released_olmo_hybrid; do
+  new_model "$models/$family/config.json" $family
+  command -v python3 >/dev/null || continue
+  tensors "$models/$family" >"$dir/theirs" && tensors "$dir/$family" >"$dir/ours"
+  cmp -s "$dir/theirs" "$dir/ours" || complain "$family: other tensors: $(diff "$dir/theirs" "$dir/ours" | head -n 4)"
+done
+sed 's/"model_type"/"mixers": ["gated_deltanet", "mamba2", "gated_deltanet", "gated_deltanet"], "mamba2": {"head_dim": 16}, &/' \
+  "$tiny/config.json" >"$dir/mixers.json"
+new_model "$dir/mixers.json" hybrid
+grep -aq '"model.layers.1.mixer.A_log"' "$dir/hybrid/model.safetensors" || complain "$last: a layer of Mamba-2 has other names"
+echo '{"model_type": "qwen2", "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
+  "num_key_value_heads": 2, "vocab_size": 259, "initializer_range": 0.03}' >"$dir/q2.json"
+new_model "$dir/q2.json" qwen2
+grep -aq '"model.layers.1.self_attn.k_proj.bias"' "$dir/qwen2/model.safetensors" || complain "$last: no bias"
 [ -z "$(ls -A "$dir/tmp")" ] || complain "$last: left something behind"
 
 # ---- a loss that is not finite: the last state from which it was finite is kept, and is gone on from
@@ -270,7 +299,7 @@ nothing_new 2 'task needs --steps' --from-config "$dir/s3.json" "$dir/new" --tas
 nothing_new 2 'there is no group "S9"' --from-config "$dir/s3.json" "$dir/new" --task group --group S9 --steps 3
 nothing_new 2 'texts need --tokenizer' --from-config "$dir/s3.json" "$dir/new" --text "$text"
 nothing_new 1 'vocab_size is 7, and the task has 25 tokens' --from-config "$dir/s3.json" "$dir/new" --task group --group S4 --steps 3
-nothing_new 1 'a new model can be' --from-config "$models/tiny_mamba2/config.json" "$dir/new" --tokenizer "$tiny" --text "$text"
+nothing_new 1 'layer 0 has a mixture of experts' --from-config "$models/released_qwen3_5_moe/config.json" "$dir/new" --tokenizer "$tiny" --text "$text"
 nothing_new 1 'text: too short: it has .* but a row has 5000' "$tiny" "$dir/new" --text "$text" -w 5000
 nothing_new 1 'and a step reads 64' "$tiny" "$dir/new" --text "$text" -w 100 -b 64
 zeros "$dir/ids.safetensors" '{"tokens":{"dtype":"I32","shape":[12],"data_offsets":[0,48]}}' 48

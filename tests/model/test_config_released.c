@@ -293,10 +293,10 @@ static void layers_of_another_kind_lack_their_tensors(void **state) {
   struct weights w = {.checkpoint = c, .model = &m};
   assert_false(weights_has(&w, 3, ROLE_Q));
   weights_part(&w, 3, ROLE_Q, 16, 8);
-  says("tensor model.language_model.layers.3.self_attn.q_proj.weight is missing");
+  says("tensor model.layers.3.self_attn.q_proj.weight is missing");
   w.status = DELTAIC_OK;
   weights_part(&w, 0, ROLE_Q, 12, 8);
-  says("tensor model.language_model.layers.0.linear_attn.in_proj_qkv.weight is missing");
+  says("tensor model.layers.0.linear_attn.in_proj_qkv.weight is missing");
   model_spec_free(&m);
   checkpoint_close(c);
 }
