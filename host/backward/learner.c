@@ -138,6 +138,10 @@ uint64_t learner_fingerprint(const struct learner *l) {
   return hash_word(l->model.weights.fingerprint, l->model.spec.config_hash);
 }
 
+bool learner_embeds(const struct learner *l, const struct file_tensor *t) {
+  return t == names_find(layer_names(&l->model.spec, 0), l->model.checkpoint, 0, ROLE_EMBEDDING).tensor;
+}
+
 uint32_t learner_vocabulary(const struct learner *l) { return l->model.spec.V; }
 bool learner_is_fast(const struct learner *l) { return l->fast; }
 

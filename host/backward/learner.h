@@ -23,6 +23,7 @@ void learner_close(struct learner *l); // accepts NULL
 struct checkpoint *learner_checkpoint(const struct learner *l);
 uint64_t learner_fingerprint(const struct learner *l); // of the checkpoint's tensors and config
 uint32_t learner_vocabulary(const struct learner *l);
+bool learner_embeds(const struct learner *l, const struct file_tensor *t); // whether it is the embedding
 // From the next batch on, the forward pass keeps the values of each layer, in order, that still fits within `bytes`.
 // The backward pass recomputes the other layers. By default no layer is kept. The choice may change the last bits of
 // gradients.

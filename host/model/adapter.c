@@ -7,14 +7,21 @@
 #include <string.h>
 
 #define PREFIX "base_model.model."
-#define A_END ".lora_A.weight"
-#define B_END ".lora_B.weight"
 #define BIAS_END ".base_layer.bias" // of a layer that has adapters
+#define WEIGHT_END ".base_layer.weight"
 enum { NAME = 512 };
 
-// What changes one tensor of the base: A and B, or a whole tensor.
+// The names of A and B. Those of an embedding are the transposes of our B and A: (rank, rows) and (cols, rank).
+static const struct pair {
+  const char *A, *B;
+  bool swapped;
+} pairs[] = {{".lora_A.weight", ".lora_B.weight", false}, {".lora_embedding_A", ".lora_embedding_B", true}};
+enum { PAIRS = sizeof pairs / sizeof *pairs };
+
+// What changes one tensor of the base: A and B, or a whole tensor, or a whole tensor to which A and B are added.
 struct change {
   const struct file_tensor *A, *B, *whole;
+  bool swapped;
   float s;
 };
 
@@ -55,20 +62,37 @@ static void convert(enum file_dtype dtype, const float *w, uint64_t n, char *out
   }
 }
 
+// out (cols, rows): the transpose of a matrix. Its values are read into `room`.
+static void read_transposed(const struct file_tensor *t, float *out, float *room) {
+  const uint64_t rows = t->shape[0], cols = t->shape[1];
+  file_tensor_f32(t, 0, rows * cols, room);
+  for (uint64_t i = 0; i < rows; i++)
+    for (uint64_t k = 0; k < cols; k++) out[k * rows + i] = room[i * cols + k];
+}
+
+// room: for A and B, and for as many numbers again if they are swapped.
+static void add_product(const struct file_tensor *t, const struct change *c, float *w, float *room) {
+  const uint64_t a = elements(c->A), b = elements(c->B);
+  float *A = room, *B = room + (c->swapped ? b : a);
+  if (c->swapped) {
+    read_transposed(c->B, A, room + a + b);
+    read_transposed(c->A, B, room + a + b);
+  } else {
+    file_tensor_f32(c->A, 0, a, A);
+    file_tensor_f32(c->B, 0, b, B);
+  }
+  adapter_add(&(struct adapter_product){t->shape[0], t->shape[1], c->A->shape[0], A, B, c->s}, w);
+}
+
 static deltaic_status apply(const struct file_tensor *t, void *data) {
   const struct change *c = t->changed_by;
-  const uint64_t n = elements(t), a = c->A ? elements(c->A) : 0, b = c->B ? elements(c->B) : 0;
+  const uint64_t n = elements(t), room = c->A ? (c->swapped ? 2 : 1) * (elements(c->A) + elements(c->B)) : 0;
   struct file_tensor read = *t;
-  float *w = malloc((size_t)(n + a + b) * sizeof *w);
-  if (!w) return fail_memory(t->name, (n + a + b) * sizeof *w);
+  float *w = malloc((size_t)(n + room) * sizeof *w);
+  if (!w) return fail_memory(t->name, (n + room) * sizeof *w);
   read.data = data;
   file_tensor_f32(c->whole ? c->whole : &read, 0, n, w);
-  if (c->A) {
-    const struct adapter_product p = {t->shape[0], t->shape[1], c->A->shape[0], w + n, w + n + a, c->s};
-    file_tensor_f32(c->A, 0, a, w + n);
-    file_tensor_f32(c->B, 0, b, w + n + a);
-    adapter_add(&p, w);
-  }
+  if (c->A) add_product(t, c, w, w + n);
   convert(t->dtype, w, n, data);
   free(w);
   return DELTAIC_OK;
@@ -132,10 +156,13 @@ static deltaic_status take(struct adapter *a, struct checkpoint *base, const str
     return fail(DELTAIC_UNSUPPORTED,
                 "%s: tensor %.200s of %s has the format %.20s; adapters need weights of 16 or 32 bits", a->folder, name,
                 checkpoint_path(base), t->dtype_name);
-  const bool fits = c.whole ? elements(c.whole) == elements(t)
-                            : t->rank == 2 && c.A->rank == 2 && c.B->rank == 2 && c.A->shape[1] == t->shape[1] &&
-                                  c.B->shape[0] == t->shape[0] && c.A->shape[0] == c.B->shape[1] && c.A->shape[0];
-  if (!fits || (c.whole ? c.whole : c.A)->dtype > FILE_BF16 || (c.B && c.B->dtype > FILE_BF16))
+  const bool fits =
+      (!c.whole || elements(c.whole) == elements(t)) &&
+      (!c.A || (t->rank == 2 && c.A->rank == 2 && c.B->rank == 2 && c.A->shape[1] == t->shape[c.swapped ? 0 : 1] &&
+                c.B->shape[0] == t->shape[c.swapped ? 1 : 0] && c.A->shape[0] == c.B->shape[1] && c.A->shape[0]));
+  const bool floats =
+      (!c.whole || c.whole->dtype <= FILE_BF16) && (!c.A || (c.A->dtype <= FILE_BF16 && c.B->dtype <= FILE_BF16));
+  if (!fits || !floats)
     return fail(DELTAIC_INVALID_ARGUMENT, "%s: tensor %.200s does not fit tensor %.200s of %s", a->folder, from->name,
                 name, checkpoint_path(base));
   if (c.A && a->rank && c.A->shape[0] != (uint64_t)a->rank)
@@ -149,24 +176,41 @@ static deltaic_status take(struct adapter *a, struct checkpoint *base, const str
   return DELTAIC_OK;
 }
 
+static const struct file_tensor *find(struct adapter *a, const char *module, const char *end) {
+  char name[NAME + sizeof WEIGHT_END];
+  snprintf(name, sizeof name, "%s%s", module, end);
+  return checkpoint_find(a->file, name);
+}
+
+// module: with PEFT's prefix. PEFT also stores the weight of an embedding that it adapts.
+static deltaic_status take_pair(struct adapter *a, struct checkpoint *base, const struct file_tensor *A, char *module,
+                                const struct pair *pair) {
+  const struct change c = {A, find(a, module, pair->B), find(a, module, WEIGHT_END), pair->swapped, 0};
+  if (!c.B) return fail(DELTAIC_BAD_FILE, "%s: tensor %.200s is without its B, %s", a->folder, A->name, pair->B + 1);
+  strcat(module, ".weight");
+  return take(a, base, A, module + strlen(PREFIX), c);
+}
+
 static deltaic_status take_tensor(struct adapter *a, struct checkpoint *base, const struct file_tensor *t) {
   const size_t prefix = strlen(PREFIX);
-  char name[NAME], other[NAME + sizeof A_END];
+  bool known = false;
+  char name[NAME];
   if (strncmp(t->name, PREFIX, prefix) || strlen(t->name) >= NAME)
     return fail(DELTAIC_UNSUPPORTED, "%s: tensor %.200s has no name as PEFT gives them", a->folder, t->name);
   strcpy(name, t->name);
-  if (strip_end(name, B_END)) {
-    snprintf(other, sizeof other, "%s%s", name, A_END);
-    if (checkpoint_find(a->file, other)) return DELTAIC_OK; // taken with A
-    return fail(DELTAIC_BAD_FILE, "%s: tensor %.200s is without lora_A", a->folder, t->name);
+  for (int i = 0; i < PAIRS; i++) {
+    if (strip_end(name, pairs[i].A)) return take_pair(a, base, t, name, &pairs[i]);
+    if (!strip_end(name, pairs[i].B)) continue;
+    if (find(a, name, pairs[i].A)) return DELTAIC_OK; // taken with A
+    return fail(DELTAIC_BAD_FILE, "%s: tensor %.200s is without its A, %s", a->folder, t->name, pairs[i].A + 1);
+  }
+  if (strip_end(name, WEIGHT_END)) {
+    for (int i = 0; i < PAIRS; i++) known |= find(a, name, pairs[i].A) != NULL;
+    if (known) return DELTAIC_OK; // taken with A
+    strcat(name, ".weight");
   }
   if (strip_end(name, BIAS_END)) strcat(name, ".bias");
-  if (!strip_end(name, A_END)) return take(a, base, t, name + prefix, (struct change){.whole = t});
-  snprintf(other, sizeof other, "%s%s", name, B_END);
-  const struct file_tensor *B = checkpoint_find(a->file, other);
-  if (!B) return fail(DELTAIC_BAD_FILE, "%s: tensor %.200s is without lora_B", a->folder, t->name);
-  strcat(name, ".weight");
-  return take(a, base, t, name + prefix, (struct change){.A = t, .B = B});
+  return take(a, base, t, name + prefix, (struct change){.whole = t});
 }
 
 static deltaic_status open_files(struct adapter *a, struct checkpoint *base, const char *config, const char *tensors) {

@@ -96,16 +96,29 @@ static deltaic_status write_config(const deltaic_tune *tune, const char *folder)
 
 // ---------------------------------------------------------------- adapter_model.safetensors
 
+static bool embeds(const deltaic_tune *tune, const struct trained *x) {
+  return learner_embeds(trainer_learner(tune->trainer), x->tensor);
+}
+
+// PEFT multiplies the other way round at embeddings: W = W0 + s (B A)^T with A (rank, V) and B (D, rank), the
+// transposes of our B and A.
+static void declare_adapter(struct tensor_file *file, const deltaic_tune *tune, const struct trained *x) {
+  const bool swapped = embeds(tune, x);
+  const uint64_t rank = tune->o.rank, in = swapped ? x->rows : x->cols, out = swapped ? x->cols : x->rows;
+  const int module = module_length(x->name);
+  char name[NAME];
+  snprintf(name, sizeof name, PREFIX "%.*s.%s", module, x->name, swapped ? "lora_embedding_A" : "lora_A.weight");
+  tensor_file_declare(file, name, "F32", 2, (const uint64_t[]){rank, in}, rank * in * sizeof(float));
+  snprintf(name, sizeof name, PREFIX "%.*s.%s", module, x->name, swapped ? "lora_embedding_B" : "lora_B.weight");
+  tensor_file_declare(file, name, "F32", 2, (const uint64_t[]){out, rank}, rank * out * sizeof(float));
+}
+
 static void declare_trained(struct tensor_file *file, const deltaic_tune *tune, const struct trained *x) {
   const struct trained *weight = weight_of(tune, x);
-  const uint64_t rank = tune->o.rank, A[2] = {rank, x->cols}, B[2] = {x->rows, rank};
   const int module = module_length(x->name);
   char name[NAME];
   if (x->lora) {
-    snprintf(name, sizeof name, PREFIX "%.*s.lora_A.weight", module, x->name);
-    tensor_file_declare(file, name, "F32", 2, A, rank * x->cols * sizeof(float));
-    snprintf(name, sizeof name, PREFIX "%.*s.lora_B.weight", module, x->name);
-    tensor_file_declare(file, name, "F32", 2, B, rank * x->rows * sizeof(float));
+    declare_adapter(file, tune, x);
     return;
   }
   snprintf(name, sizeof name, PREFIX "%.*s%s%s", module, x->name, weight && weight->lora ? ".base_layer" : "",
@@ -113,11 +126,23 @@ static void declare_trained(struct tensor_file *file, const deltaic_tune *tune, 
   tensor_file_declare(file, name, "F32", x->tensor->rank, x->tensor->shape, x->n * sizeof(float));
 }
 
-static void append_trained(struct tensor_file *file, struct trainer *trainer, size_t i) {
-  const uint64_t n = trainer_at(trainer, i)->n;
-  float *p = malloc(n * sizeof *p);
-  file->status = p ? trainer_read(trainer, i, TRAINED_P, p) : fail_memory("adapters", n * sizeof *p);
-  tensor_file_append(file, p, n * sizeof *p);
+static void transpose(float *to, const float *from, uint64_t rows, uint64_t cols) {
+  for (uint64_t i = 0; i < rows; i++)
+    for (uint64_t k = 0; k < cols; k++) to[k * rows + i] = from[i * cols + k];
+}
+
+static void append_trained(struct tensor_file *file, const deltaic_tune *tune, size_t i) {
+  const struct trained *x = trainer_at(tune->trainer, i);
+  const uint64_t n = x->n, rank = tune->o.rank, a = rank * x->cols;
+  const bool swapped = x->lora && embeds(tune, x);
+  float *p = malloc((swapped ? 2 : 1) * n * sizeof *p), *out = p;
+  file->status = p ? trainer_read(tune->trainer, i, TRAINED_P, p) : fail_memory("adapters", n * sizeof *p);
+  if (swapped && !file->status) {
+    out = p + n;
+    transpose(out, p + a, x->rows, rank);
+    transpose(out + n - a, p, rank, x->cols);
+  }
+  tensor_file_append(file, out, n * sizeof *p);
   free(p);
 }
 
@@ -164,7 +189,7 @@ static deltaic_status write_tensors(const deltaic_tune *tune, const char *path) 
   for (size_t i = 0; i < count; i++)
     if ((still = still_bias(tune, trainer_at(tune->trainer, i)))) declare_still(&file, still);
   tensor_file_write_header(&file);
-  for (size_t i = 0; i < count && !file.status; i++) append_trained(&file, tune->trainer, i);
+  for (size_t i = 0; i < count && !file.status; i++) append_trained(&file, tune, i);
   for (size_t i = 0; i < count && !file.status; i++)
     if ((still = still_bias(tune, trainer_at(tune->trainer, i)))) append_still(&file, still);
   return tensor_file_end(&file);

@@ -130,6 +130,23 @@ zeros "$dir/twice/adapter_model.safetensors" "{\"$q.lora_A.weight\":{\"dtype\":\
 \"$q.weight\":{\"dtype\":\"F32\",\"shape\":[64,64],\"data_offsets\":[512,16896]}}" 16896
 always=() && refused 1 'changes tensor model.layers.0.attn.q_proj.weight twice' generate -m "$tiny" -d cpu --adapter "$dir/twice" -n 1 && always=(tune -d cpu)
 
+# Of an embedding PEFT stores A and B transposed, under other names, and its weight too, to which they are added.
+run 0 "$tiny" "$dir/mergede" "${steps[@]}" --targets embeddings --adapter-out "$dir/embedded"
+for name in A B; do grep -aq "model.embeddings.lora_embedding_$name\"" "$dir/embedded/adapter_model.safetensors" || complain "$last: no lora_embedding_$name"; done
+for form in "$dir/mergede" "$tiny --adapter $dir/embedded"; do
+  "$program" perplexity -m $form -d cpu -q --json "$text" 2>"$dir/err" | grep '"nll"' >>"$dir/nlle"
+done
+[ "$(wc -l <"$dir/nlle") $(sort -u "$dir/nlle" | wc -l)" = "2 1" ] && ! grep -qF "$(head -n 1 "$dir/nlle")" "$dir/nll" || complain "embedding: other losses"
+mkdir "$dir/blank" && cp "$dir/twice/adapter_config.json" "$dir/blank"
+q=base_model.model.model.embeddings blank=(generate -m "$tiny" -d cpu --adapter "$dir/blank" -n 1)
+zeros "$dir/blank/adapter_model.safetensors" "{\"$q.lora_embedding_A\":{\"dtype\":\"F32\",\"shape\":[1,259],\"data_offsets\":[0,1036]},\
+\"$q.lora_embedding_B\":{\"dtype\":\"F32\",\"shape\":[64,1],\"data_offsets\":[1036,1292]},\
+\"$q.base_layer.weight\":{\"dtype\":\"F32\",\"shape\":[259,64],\"data_offsets\":[1292,67596]}}" 67596
+always=() && run 0 perplexity -m "$tiny" -d cpu -q --adapter "$dir/blank" "$text" && out_has '5\.55' # ln 259: all are zeros
+sed -i 's/lora_embedding_B/lora_embedding_C/' "$dir/blank/adapter_model.safetensors"
+refused 1 'lora_embedding_A is without its B, lora_embedding_B' "${blank[@]}"
+sed -i 's/lora_embedding_C/lora_embedding_B/; s/\[1,259\]/[259,1]/' "$dir/blank/adapter_model.safetensors"
+refused 1 'does not fit tensor model.embeddings.weight' "${blank[@]}" && always=(tune -d cpu)
 mkdir "$dir/pissa" && cp "$dir/adapter/adapter_model.safetensors" "$dir/pissa"
 sed 's/^ *{/{"init_lora_weights": "pissa",/' "$dir/adapter/adapter_config.json" >"$dir/pissa/adapter_config.json"
 always=() && refused 1 'init_lora_weights that change the model' generate -m "$tiny" -d cpu --adapter "$dir/pissa" -n 1 && always=(tune -d cpu)
