@@ -100,12 +100,12 @@ static int take_arguments(struct tune_request *r, const struct arguments *a) {
 
 static int read_rows(struct tune_work *w) {
   const struct tune_request *r = w->r;
-  const struct tune_reading reading = {{w->model, r->tokens, r->separate}, r->window};
+  const struct tune_reading reading = {{w->model, r->tokens, r->separate}, r->window, false};
   w->rows.seed = r->seed;
   w->rows.in_order = r->in_order;
   int code = r->task ? EXIT_OK : rows_read(&w->rows, &reading, r->texts.items, r->texts.count);
   if (!code && r->held_out) {
-    const struct tune_reading held = {{w->model, 0, r->separate}, r->window};
+    const struct tune_reading held = {{w->model, 0, r->separate}, r->window, true};
     w->held.in_order = true;
     code = rows_read(&w->held, &held, &r->held_out, 1);
   }

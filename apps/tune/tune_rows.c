@@ -36,7 +36,6 @@ static void add_piece(struct tune_rows *rows, size_t first, uint32_t count) {
   if (count > rows->length) rows->length = count;
 }
 
-// rest: the tokens after the last full window are a row too.
 static void cut(struct tune_rows *rows, size_t first, size_t end, uint32_t window, bool rest) {
   for (; end - first >= window; first += window) add_piece(rows, first, window);
   if (rest) add_piece(rows, first, (uint32_t)(end - first));
@@ -46,7 +45,7 @@ int rows_read(struct tune_rows *rows, const struct tune_reading *reading, const 
   struct corpus *c = &rows->texts;
   const int code = corpus_read(c, &reading->texts, files, count);
   if (code) return code;
-  if (!reading->texts.separate) cut(rows, 0, c->count, reading->window, false);
+  if (!reading->texts.separate) cut(rows, 0, c->count, reading->window, reading->rest);
   for (size_t i = 0; i < c->end_count; ++i) cut(rows, i ? c->ends[i - 1] : 0, c->ends[i], reading->window, true);
   if (rows->piece_count > UINT32_MAX) return complain(EXIT_FAILED, "%s: too many texts", files[0]);
   if (rows->piece_count) return EXIT_OK;

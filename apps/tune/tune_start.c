@@ -33,8 +33,9 @@ static int write_words(struct tune_work *w) {
                     count);
   const int32_t begin = info.bos_token >= 0 ? info.bos_token : info.eos_token; // as 'deltaic eval' begins texts
   if (!code && begin)
-    code = complain(EXIT_FAILED, "%s: bos_token_id must be 0, as a task's texts begin with it; they would begin with %d",
-                    w->r->config, begin);
+    code =
+        complain(EXIT_FAILED, "%s: bos_token_id must be 0, as a task's texts begin with it; they would begin with %d",
+                 w->r->config, begin);
   if (!code) code = checkpoint_write_tokenizer(w->made, (const char *const *)words, count);
   for (size_t i = 0; i < count; ++i) free(words[i]);
   free(words);

@@ -190,6 +190,15 @@ head -c 190 "$text" | tr '\n' ' ' >"$dir/long"
 run 0 "$tiny" "$dir/held" --separate --text "$dir/eight" --held-out "$dir/long" -w 200 -b 1 --steps 1 --json && json
 [ "$(of used)" -gt 0 ] && [ "$(of used)" -le "$(of planned)" ] || complain "$last: $(of used) bytes used of $(of planned)"
 
+# ---- of a held-out text, what fills no window counts as much as its predictions
+head -c 48 "$text" >"$dir/window" && head -c 78 "$text" | tail -c 30 >"$dir/rest" && cat "$dir/window" "$dir/rest" >"$dir/both"
+for held in window rest both; do
+  run 0 "$tiny" "$dir/held" --text "$text" --held-out "$dir/$held" -w 48 -b 3 --steps 1 --json --force && json
+  sed -n '/"held_out": \[/,/}/{s/.*"nll": //p}' "$dir/out" >>"$dir/nll_held"
+done
+awk '{ nll[NR] = $1 } END { exit !(NR == 3 && nll[1] > 1 && (76 * nll[3] - 47 * nll[1] - 29 * nll[2])^2 < 1e-6) }' "$dir/nll_held" ||
+  complain "held out: $(cat "$dir/nll_held")"
+
 # ---- a teacher
 run 0 "$tiny" "$dir/taught" --text "$text" -w 48 --steps 2 --teacher "$tiny" --temperature 3 --in-order
 run 0 "$tiny" "$dir/untaught" --text "$text" -w 48 --steps 2 --in-order
