@@ -36,14 +36,18 @@ static bool go_back(struct tune_work *w) {
 int tune_keep(struct tune_work *w, deltaic_status status) {
   const int code = status == DELTAIC_NO_DEVICE || status == DELTAIC_DEVICE_LOST ? EXIT_DEVICE : EXIT_FAILED;
   deltaic_tune_info info;
-  char error[1024];
+  char error[1024], lost[1100] = "";
   snprintf(error, sizeof error, "%s", deltaic_last_error());
   deltaic_tune_get_info(w->tune, &info);
-  if (w->infinite ? go_back(w) : info.steps == w->done) (void)save_state(w); // the first error is reported
+  if ((w->infinite ? go_back(w) : info.steps == w->done) && save_state(w))
+    snprintf(lost, sizeof lost, "; the state after step %llu cannot be saved: %s", (unsigned long long)w->done,
+             deltaic_last_error());
   if (w->has_state)
-    return complain(code, "%s; the state after step %llu is in %s", error, (unsigned long long)w->saved, w->state);
-  if (w->infinite && info.steps) return complain(code, "%s; no earlier state was saved (--save-every)", error);
-  return complain(code, "%s", error);
+    return complain(code, "%s%s; the state after step %llu is in %s", error, lost, (unsigned long long)w->saved,
+                    w->state);
+  if (w->infinite && info.steps && !*lost)
+    return complain(code, "%s; no earlier state was saved (--save-every)", error);
+  return complain(code, "%s%s", error, lost);
 }
 
 // ---------------------------------------------------------------- batches
@@ -210,16 +214,21 @@ static deltaic_status go_on(struct tune_work *w, struct buffer *b, double rate) 
   return status == DELTAIC_CANCELLED && interrupted() ? DELTAIC_OK : status; // while pipelines were compiled
 }
 
-// Checks that the loss of the last weights is finite, because no further step has computed it.
+// Checks that the loss of the last weights is finite, because no further step has computed it. Where the training stops
+// early, and may go on from them, the gradient is checked too.
 static int check_last(struct tune_work *w, struct buffer *b) {
   const bool measured = w->measured_count && w->measured[w->measured_count - 1].step == w->done;
-  if (w->done == w->seconds_from || measured) return EXIT_OK;
+  const bool stopped = tune_stopped(w);
+  if (w->done == w->seconds_from || (measured && !stopped)) return EXIT_OK;
   const deltaic_tune_batch batch = batch_of(&w->rows, w->done * w->r->accumulate * w->r->batch, w->r->batch, b);
   deltaic_tune_loss loss = {0, 0};
+  double norm = 0;
   w->engine.keeps_on = true; // Ctrl-C may have come
-  const deltaic_status status = deltaic_tune_measure(w->tune, &batch, &loss);
+  deltaic_status status =
+      stopped ? deltaic_tune_add(w->tune, &batch, 1, &loss) : deltaic_tune_measure(w->tune, &batch, &loss);
+  if (stopped && !status) status = deltaic_tune_norm(w->tune, &norm);
   w->engine.keeps_on = false;
-  w->infinite = !isfinite(loss.ce + loss.kd);
+  w->infinite = !isfinite(loss.ce + loss.kd) || !isfinite(norm);
   return status ? tune_keep(w, status) : EXIT_OK;
 }
 

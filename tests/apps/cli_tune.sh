@@ -97,6 +97,12 @@ last="a full disk"
 err_has 'the training goes on without the state after step 2$'
 [ ! -e "$dir/narrow.state" ] && [ -s "$dir/narrow/model.safetensors" ] || complain "$last: a state, or no checkpoint"
 
+# ---- nor the error of a state that cannot be saved at the end
+last="a full disk at the end" code=0
+(ulimit -f 100 && trap '' XFSZ && exec "$program" tune "$tiny" "$dir/narrow" "${all[@]}" --everything --force) \
+  >"$dir/out" 2>"$dir/err" || code=$?
+[ $code = 1 ] && err_has 'narrow.*: .*too large; the state after step 6 cannot be saved: .*narrow.state: .*too large$' || complain "$last: exit code $code"
+
 # ---- Ctrl-C saves the state, from which the rest gives the same bits
 : >"$dir/err"
 set -m
