@@ -14,8 +14,10 @@ static const struct usage usage = {
     .name = "perplexity",
     .arguments = "[options] [MODEL...] FILE",
     .summary = "Measures how well a model predicts a text: the mean negative log-likelihood of its tokens, and the "
-               "perplexity, which is its exponential. Lower is better. FILE - is standard input.",
+               "perplexity, which is its exponential. Lower is better. FILE is plain text, JSONL with a field "
+               "\"text\" (.jsonl), or token ids (.safetensors, the tensor \"tokens\"); - is standard input.",
     .text =
+        "Records of JSONL have begin and end tokens and are one text. "
         "The text is cut into windows of --window tokens. Each window starts from a zero state. Its first token has "
         "nothing "
         "before it and is not scored, unless --bos puts the begin token there. With --stride below --window, windows "
@@ -42,9 +44,9 @@ struct request {
 
 // ---------------------------------------------------------------- reports
 
-// Loss per word and per byte exists only if every token except the text's first one was predicted.
+// Loss per word and per byte exists only if every token of a text except the first one was predicted.
 static bool is_whole(const struct score *s, bool complete) {
-  return complete && s->likelihood.predictions + 1 >= s->count;
+  return complete && s->bytes && s->likelihood.predictions + 1 >= s->count;
 }
 
 static void report(const struct score *s, const struct request *r, bool whole) {

@@ -61,6 +61,8 @@ static int add_text(struct reader *r, const char *text, size_t bytes, const char
   int code = open_tokenizer(r);
   if (!code) code = text_encode(r->tokenizer, text, bytes, where, special, &ids, &count);
   if (code) return code;
+  r->corpus->words += split_words(text, bytes);
+  r->corpus->bytes += bytes;
   add_tokens(r, ids, count);
   if (special && r->end >= 0) add_tokens(r, &r->end, 1);
   if (special) end_text(r);
@@ -136,6 +138,8 @@ static bool ends_with(const char *text, const char *end) {
   while (length >= tail && i < tail && tolower((unsigned char)text[length - tail + i]) == end[i]) ++i;
   return i == tail;
 }
+
+bool corpus_is_plain(const char *path) { return !ends_with(path, ".safetensors") && !ends_with(path, ".jsonl"); }
 
 static int add_file(struct reader *r, const char *path) {
   if (ends_with(path, ".safetensors")) return add_tensor(r, path);

@@ -2,7 +2,7 @@
 //   NLL = mean of -log p(token)
 #include "score_text.h"
 
-#include "eval_text.h" // split_words
+#include "corpus.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -86,29 +86,23 @@ int score_run(struct score *s, const struct score_options *r) {
 
 // ---------------------------------------------------------------- opening
 
-static int read_text(struct score *s, const struct score_options *r, const char *model) {
-  deltaic_tokenizer *tokenizer = NULL;
-  int32_t *ids = NULL;
-  size_t bytes;
-  char *text = file_read(r->file, &bytes);
-  if (!text) return EXIT_FAILED;
-  s->words = split_words(text, bytes);
-  s->bytes = bytes;
-  int code = tokenizer_open(model, &tokenizer);
-  if (!code) code = text_encode(tokenizer, text, bytes, r->file, false, &ids, &s->count);
-  if (!code) {
-    s->ids = must_resize(NULL, (s->count + 1) * sizeof *s->ids);
-    *s->ids++ = 0;
-    for (size_t i = 0; i < s->count; ++i) s->ids[i] = ids[i];
-  }
-  deltaic_tokenizer_close(tokenizer);
-  free(ids);
-  free(text);
-  return code;
+static int read_text(struct score *s, const struct score_options *r) {
+  const struct corpus_reading reading = {r->engine.model, 0, false};
+  struct corpus texts;
+  const int code = corpus_read(&texts, &reading, &r->file, 1);
+  if (code) return code;
+  s->words = texts.words;
+  s->bytes = texts.bytes;
+  s->count = texts.count;
+  s->ids = must_resize(NULL, (s->count + 1) * sizeof *s->ids);
+  *s->ids++ = 0;
+  for (size_t i = 0; i < s->count; ++i) s->ids[i] = texts.tokens[i];
+  corpus_free(&texts);
+  return EXIT_OK;
 }
 
 int score_open(struct score *s, const struct score_options *r) {
-  int code = read_text(s, r, r->engine.model);
+  int code = read_text(s, r);
   if (!code) code = lay_out(s, r);
   if (!code) code = engine_open(&r->engine, &s->engine);
   if (code) return code;

@@ -2,6 +2,7 @@
 #include "ranks.h"
 #include "command.h"
 #include "common.h"
+#include "corpus.h"
 #include "platform.h"
 #include "print.h"
 
@@ -70,7 +71,9 @@ int command_rank(int argc, char **argv) {
   int code;
   const struct option options[] = {
       HEADING("text"),
-      TEXT('f', "text", "FILE", &r.text, "the text to read; - is standard input"),
+      TEXT('f', "text", "FILE", &r.text,
+           "the text to read; JSONL (.jsonl), whose records are documents; or token ids (.safetensors); - is standard "
+           "input"),
       COUNT('n', "tokens", "N", &r.tokens, 0, 0, "only the first N tokens; 0: all"),
       COUNT('e', "every", "N", &r.every, 1, 4096, "record states after every N tokens"),
       TEXT(0, "separator", "TEXT", &r.separator,
@@ -87,6 +90,8 @@ int command_rank(int argc, char **argv) {
   };
   if (!options_parse(&usage, options, argc, argv, &arguments, &code)) return code;
   if (!r.text) return complain(EXIT_USAGE, "no text: name a file with --text");
+  if (r.separator && !corpus_is_plain(r.text))
+    return complain(EXIT_USAGE, "%s: --separator goes with plain text", r.text);
   if (arguments.count > 1 && !strcmp(r.text, "-"))
     return complain(EXIT_USAGE, "several checkpoints cannot all read standard input");
   if (r.layers.count && !r.plot) return complain(EXIT_USAGE, "--layers chooses what --plot draws");

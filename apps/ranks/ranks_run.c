@@ -1,5 +1,6 @@
 // ranks_run: evaluates a text with one checkpoint and measures the states that a probe returns.
 #include "common.h"
+#include "corpus.h"
 #include "ranks.h"
 
 #include <math.h>
@@ -148,7 +149,21 @@ static const char *next_separator(const char *text, const char *end, const char 
   return end;
 }
 
-static int read_documents(struct reading *r, const struct rank_request *request) {
+// JSONL, of which every record is a document, or tokens.
+static int read_records(struct reading *r, const struct rank_request *request) {
+  const struct corpus_reading reading = {r->m->path, request->tokens, true};
+  struct corpus texts;
+  const int code = corpus_read(&texts, &reading, &request->text, 1);
+  if (code) return code;
+  for (size_t i = 0, first = 0; i < texts.end_count; first = texts.ends[i++]) {
+    if (r->m->tokens) add_mark(r->m);
+    append(r, texts.tokens + first, texts.ends[i] - first);
+  }
+  corpus_free(&texts);
+  return EXIT_OK;
+}
+
+static int read_plain(struct reading *r, const struct rank_request *request) {
   deltaic_tokenizer *tokenizer = NULL;
   size_t bytes;
   char *text = file_read(request->text, &bytes);
@@ -162,6 +177,11 @@ static int read_documents(struct reading *r, const struct rank_request *request)
   }
   deltaic_tokenizer_close(tokenizer);
   free(text);
+  return code;
+}
+
+static int read_documents(struct reading *r, const struct rank_request *request) {
+  int code = corpus_is_plain(request->text) ? read_plain(r, request) : read_records(r, request);
   if (request->tokens && r->m->tokens > request->tokens) r->m->tokens = request->tokens;
   while (r->m->mark_count && r->m->marks[r->m->mark_count - 1] >= (double)r->m->tokens) --r->m->mark_count;
   if (!code && !r->m->tokens) code = complain(EXIT_FAILED, "%s: there is no text in it", request->text);

@@ -224,16 +224,10 @@ static int show(const struct tune_work *w, int code) {
   return shown ? shown : code;
 }
 
-// The teacher would be replaced.
-static int check_teacher(const struct tune_request *r, const char *out) {
-  if (!r->teacher || !out || !same_file(r->teacher, out)) return EXIT_OK;
-  return complain(EXIT_FAILED, "%s: is the teacher, and would be replaced", out);
-}
-
 static int train(struct tune_work *w, struct tune_request *r) {
-  int code = check_teacher(r, r->out);
-  if (!code) code = check_teacher(r, r->adapter_out);
+  int code = tune_check_teacher(r);
   if (!code && r->config) code = tune_start(w);
+  if (!code) code = tune_compare_tokens(w);
   if (r->out && !code) code = complain_status(deltaic_tune_check(w->model, r->out, r->force));
   if (r->adapter_out && !code) code = complain_status(deltaic_tune_check_adapter(w->model, r->adapter_out, r->force));
   if (!code) code = place_state(w);

@@ -234,6 +234,13 @@ refused 1 'none/x.png: no such file or folder' perplexity "$tiny" "$top/LICENSE"
 refused 1 'models: is a folder, not a file' perplexity "$tiny" "$top/LICENSE" -d cpu --by-position "$top/models"
 refused 1 'few/state: part of its path is a file, not a folder' generate "$tiny" -d cpu --state-out "$dir/few/state"
 ppl --window 0 --json && out_has '"windows": 1'
+# Records of JSONL with begin and end tokens, and the same tokens in a file of ids (a byte's id is 3 more).
+printf '{"text": "abc"}\n{"text": "xyz"}\n' >"$dir/two.jsonl"
+tokens='{"tokens":{"dtype":"U8","shape":[10],"data_offsets":[0,10]}}'
+{ printf "\\x$(printf %02x ${#tokens})\\0\\0\\0\\0\\0\\0\\0%s" "$tokens"; printf '\1\144\145\146\2\1\173\174\175\2'; } >"$dir/two.safetensors"
+run 0 perplexity "$tiny" "$dir/two.jsonl" -d cpu --json && json && out_has '"predictions": 9' && nll=$(grep '"nll"' "$dir/out")
+run 0 perplexity "$tiny" "$dir/two.safetensors" -d cpu --json && out_has "$nll" && out_has '"byte_perplexity": null'
+run 0 perplexity "$tiny" "$dir/two.jsonl" -d cpu && out_has 'per word, ' # of 2 words
 
 # ---- info, devices, bench
 run 0 info "$tiny" && out_has '^architecture  *gated_deltanet' && err_empty

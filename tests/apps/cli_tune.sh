@@ -209,6 +209,9 @@ awk '{ nll[NR] = $1 } END { exit !(NR == 3 && nll[1] > 1 && (76 * nll[3] - 47 * 
 run 0 "$tiny" "$dir/taught" --text "$text" -w 48 --steps 2 --teacher "$tiny" --temperature 3 --in-order
 run 0 "$tiny" "$dir/untaught" --text "$text" -w 48 --steps 2 --in-order
 cmp -s "$dir/taught/model.safetensors" "$dir/untaught/model.safetensors" && complain "$last: the teacher taught nothing"
+cp -r "$tiny" "$dir/other" && sed -i 's/"x": *\([0-9]*\)/"swap": \1/; s/"y": *\([0-9]*\)/"x": \1/; s/"swap": /"y": /' "$dir/other/tokenizer.json"
+nothing_new 1 'other: has other tokens than .*, the first of them 1' "$tiny" "$dir/new" --text "$text" -w 48 --steps 2 --teacher "$dir/other"
+rm "$dir/other/tokenizer.json" && run 0 "$tiny" "$dir/taught" --text "$text" -w 48 --steps 2 --teacher "$dir/other" --in-order --force
 
 # ---- from nothing: words of groups. S3 by two reflections of a token has begun to be learned; parity, S2, is learned by
 # one reflection with eigenvalues down to -1, and not without these.

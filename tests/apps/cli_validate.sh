@@ -99,6 +99,10 @@ run 0 rank -q -d cpu "$tiny" "$tiny" --text "$text" --json --tokens 40
 json && out_has '"name": "tiny_gated_deltanet-2"' && out_has '"tokens": 40'
 run 0 rank -q -d cpu "$tiny" --text "$text" --separator . --json
 json && out_has '"documents_begin": \['
+printf '{"text": "abc"}\n{"text": "xyz"}\n' >"$dir/two.jsonl"
+run 0 rank -q -d cpu "$tiny" --text "$dir/two.jsonl" --every 1 --json
+json && out_has '"tokens": 10' && grep -A1 '"documents_begin": \[' "$dir/out" | grep -q '^ *5$' || complain "$last: not two documents of 5 tokens"
+run 2 rank "$tiny" --text "$dir/two.jsonl" --separator . && err_has 'separator goes with plain text'
 long=$dir/$(printf 'ä%.0s' {1..40})b # cut between characters
 ln -s "$tiny" "$long"
 run 0 rank -q -d cpu "$long" --text "$text" --tokens 40 --csv "$dir/long.csv" && out_has '^\.\.\.ää.*b *all'
