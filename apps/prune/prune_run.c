@@ -136,10 +136,12 @@ static void copy_ids(const int32_t *tokens, size_t count, struct corpus *out) {
   out->count = count;
 }
 
-// Reads the calibration text. If it is the text of --recover, the part that is held back is not in it.
+// Reads the calibration text. If it is the text of --recover, the part that is held back is not in it. Standard input
+// is no file, and can be read only once.
 static int read_text(struct prune_work *w) {
   const struct prune_request *r = w->r;
-  if (!r->recover || !same_file(r->text, r->recover)) return read_ids(w, r->text, r->tokens, &w->text);
+  const bool same = r->recover && (!strcmp(r->text, r->recover) || same_file(r->text, r->recover));
+  if (!same) return read_ids(w, r->text, r->tokens, &w->text);
   copy_ids(w->recover.tokens, w->recover.count, &w->text);
   return EXIT_OK;
 }

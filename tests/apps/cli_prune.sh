@@ -89,6 +89,9 @@ for row in whole pruned refitted recovered; do out_has "^$row  *[0-9.]*  *[0-9.]
 run 0 "$tiny" "$dir/p" --cut 0.75 -w 64 --refit --text "$dir/other" --recover "$dir/other" --json && json
 [ "$(sed -n 's/.*"held_back_tokens": \([0-9]*\),.*/\1/p' "$dir/out")" = "$held" ] || complain "$last: not as much held back"
 cmp -s "$dir/o/model.safetensors" "$dir/p/model.safetensors" || complain "$last: what is held back was read"
+last='prune --recover -' checks=$((checks + 1))
+"$program" "${always[@]}" "$tiny" "$dir/q" --cut 0.75 -w 64 --refit --recover - <"$text" >"$dir/out" 2>"$dir/err"
+cmp -s "$dir/o/model.safetensors" "$dir/q/model.safetensors" || complain "$last: other weights than of the same file"
 for threads in 1 2; do
   run 0 "$tiny" "$dir/m$threads" --cut 0.75 --method l1 -w 64 --recover "$text" --rate 0.0001 -t $threads --json
   json
