@@ -10,10 +10,12 @@ struct seen {
   uint8_t *chosen; // one for each expert
   int32_t experts, layer;
   uint64_t distinct, layers; // sums over the layers
+  size_t rows;               // of tokens, evaluated at once
 };
 
 static bool on_chosen(void *user, const deltaic_probed *p) {
   struct seen *s = user;
+  s->rows = p->rows;
   if (p->layer != s->layer) {
     memset(s->chosen, 0, (size_t)s->experts);
     s->layer = p->layer;
@@ -33,13 +35,15 @@ static deltaic_status evaluate(const struct bench *b, uint32_t tokens) {
   return status ? status : deltaic_session_eval(b->session, b->tokens, tokens, DELTAIC_LOGITS_NONE, NULL);
 }
 
-static deltaic_status count_chosen(const struct bench *b, struct experts_row *row) {
+// *whole: the tokens were evaluated at once, not in slices.
+static deltaic_status count_chosen(const struct bench *b, struct experts_row *row, bool *whole) {
   const deltaic_model_info *m = &b->engine.model_info;
   struct seen seen = {.chosen = must_resize(NULL, (size_t)m->experts), .experts = m->experts, .layer = -1};
   deltaic_status status = deltaic_session_probe(b->session, DELTAIC_PROBE_EXPERTS, on_chosen, &seen);
   if (!status) status = evaluate(b, row->tokens);
   if (!status) status = deltaic_session_probe(b->session, 0, NULL, NULL);
   free(seen.chosen);
+  *whole = seen.rows == row->tokens;
   if (status || !seen.layers) return status;
   row->chosen = (double)seen.distinct / (double)seen.layers;
   row->bytes = (uint64_t)((double)m->expert_bytes * row->chosen / m->experts);
@@ -69,7 +73,9 @@ deltaic_status bench_experts_measure(struct bench *b, const struct engine_option
   interrupt_watch(b->session);
   for (size_t i = 0; i < EXPERT_ROWS && sizes[i] <= b->token_count && !status && !interrupted(); ++i) {
     struct experts_row row = {.tokens = sizes[i]};
-    status = count_chosen(b, &row);
+    bool whole = false;
+    status = count_chosen(b, &row, &whole);
+    if (!status && !whole) break;
     if (!status) status = time_kernels(b, &row);
     if (!status) b->experts[b->experts_count++] = row;
   }

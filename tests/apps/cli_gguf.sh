@@ -81,6 +81,8 @@ assert [r["tokens"] for r in rows] == [1, 2, 4, 16, 64] and rows[0]["chosen"] ==
 assert every >= 3 * 5 * 3 * 12 * 40 * 2 and rows[-1]["bytes"] == every and rows[0]["bytes"] == int(every * 2 / 5)
 assert all(r["seconds"] > 0 and 2 <= r["chosen"] <= min(5, 2 * r["tokens"]) for r in rows)
 E
+run 0 bench "$mixture" -d cpu --kernels --prompt-tokens 64 --batch 16 -n 2 -r 1 && out_has '^  *16  *5.0  .*  100%  '
+! grep -q '^  *64  *5.0 ' "$dir/out" || complain "$last: slices are not tokens at once"
 run 0 bench "$whole" -d cpu --kernels --prompt-tokens 16 -n 2 -r 1 --json && out_has '"experts": \[\]'
 
 # ---- what is refused
