@@ -107,9 +107,9 @@ bool states_put(struct server *s, const char *id, const struct bytes *body, stru
   if (out->status) return false;
   if (body->size >= sizeof head) memcpy(&head, body->data, sizeof head);
   const uint64_t rest = body->size - sizeof head;
-  char *state = body->data + sizeof head + head.turn_bytes;
-  bool good = head.magic == MAGIC && head.turn_bytes <= rest && head.state_bytes == rest - head.turn_bytes &&
-              whole(state, head.state_bytes);
+  bool good = head.magic == MAGIC && head.turn_bytes <= rest && head.state_bytes == rest - head.turn_bytes;
+  char *state = good ? body->data + sizeof head + head.turn_bytes : NULL;
+  if (good) good = whole(state, head.state_bytes);
   if (good) check->state = in_blocks(s, state, head.state_bytes, &good);
   if (good) check->turn = copy(body->data + sizeof head, head.turn_bytes);
   const bool copied = check->turn && check->state;
