@@ -26,29 +26,33 @@ static void write_name(const char *pattern, const char *prefix, uint32_t layer, 
   }
 }
 
-static struct named_tensor find(const struct names *names, struct checkpoint *checkpoint, uint32_t layer,
-                                enum role role, bool list, uint32_t item) {
+struct named_tensor names_look(const struct names *names, names_lookup look, void *context, uint32_t layer,
+                               enum role role, int64_t item) {
   char text[NAME_BYTES];
-  for (const struct names *n = names; n && checkpoint; n = n->base)
+  for (const struct names *n = names; n; n = n->base)
     for (const struct tensor_name *t = n->tensors; t->pattern; t++) {
-      if (t->role != role || list != (strchr(t->pattern, '@') != NULL)) continue;
+      if (t->role != role || (item >= 0) != (strchr(t->pattern, '@') != NULL)) continue;
       for (int p = 0; names->prefixes[p]; p++) {
-        write_name(t->pattern, names->prefixes[p], layer, item, text, sizeof text);
-        struct file_tensor *found = checkpoint_find(checkpoint, text);
-        if (found) return (struct named_tensor){found, t->rows, t->plus, t->minus_exp};
+        write_name(t->pattern, names->prefixes[p], layer, (uint32_t)item, text, sizeof text);
+        struct file_tensor *found = look(context, text);
+        if (found) return (struct named_tensor){found, t->rows, t->plus, t->minus_exp, t->row_order, t->column_order};
       }
     }
   return (struct named_tensor){0};
 }
 
+static struct file_tensor *look_up(void *checkpoint, const char *name) {
+  return checkpoint ? checkpoint_find(checkpoint, name) : NULL;
+}
+
 struct named_tensor names_find(const struct names *names, struct checkpoint *checkpoint, uint32_t layer,
                                enum role role) {
-  return find(names, checkpoint, layer, role, false, 0);
+  return names_look(names, look_up, checkpoint, layer, role, -1);
 }
 
 struct named_tensor names_item(const struct names *names, struct checkpoint *checkpoint, uint32_t layer, enum role role,
                                uint32_t m) {
-  return find(names, checkpoint, layer, role, true, m);
+  return names_look(names, look_up, checkpoint, layer, role, m);
 }
 
 const struct tensor_name *names_usual(const struct names *names, enum role role) {

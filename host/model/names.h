@@ -72,6 +72,9 @@ struct row_map {
   uint64_t (*count)(const struct layer_spec *layer);            // rows of the tensor
   uint64_t (*at)(const struct layer_spec *layer, uint32_t row); // the tensor's row that is the role's `row`
 };
+static inline uint64_t row_mapped(const struct row_map *map, const struct layer_spec *layer, uint64_t row) {
+  return map ? map->at(layer, (uint32_t)row) : row;
+}
 
 // pattern: '*' stands for the model's prefix, '#' for the layer's index, and '@' for the index of an item if the role
 // is a list of tensors.
@@ -81,22 +84,24 @@ struct tensor_name {
   const struct row_map *rows; // NULL: the tensor's rows are the role's
   float plus;                 // added to every element of a vector: 1 where a norm is stored as its weight minus 1
   bool minus_exp;             // elements x of the vector are stored as -exp(x)
+  // Of a GGUF file: the role's row or column in the model's folder that is `row` here; NULL: the same. `count` is not
+  // used.
+  const struct row_map *row_order, *column_order;
 };
 
-#define NAMED(role, pattern)                                                                                           \
-  { ROLE_##role, pattern, NULL, 0, false }
-#define CENTRED(role, pattern)                                                                                         \
-  { ROLE_##role, pattern, NULL, 1, false }
-#define MAPPED(role, pattern, rows)                                                                                    \
-  { ROLE_##role, pattern, rows, 0, false }
-#define MINUS_EXP(role, pattern)                                                                                       \
-  { ROLE_##role, pattern, NULL, 0, true }
+#define NAMED(name, text)                                                                                              \
+  { .role = ROLE_##name, .pattern = text }
+#define CENTRED(name, text)                                                                                            \
+  { .role = ROLE_##name, .pattern = text, .plus = 1 }
+#define MAPPED(name, text, map)                                                                                        \
+  { .role = ROLE_##name, .pattern = text, .rows = map }
 
 struct names {
   const char *prefixes[3];           // prefixes in the family's files, the usual one first; NULL ends them
   const struct tensor_name *tensors; // a role's usual name first, then older ones; ended by a NULL pattern
   const char *const *ignored;        // patterns (text_like) of names that have no effect, ended by NULL; or NULL
   const struct names *base;          // names to try after the family's own; or NULL
+  const struct names *folder;        // of a GGUF file: the names in the model's folder; NULL: these
 };
 
 struct named_tensor {
@@ -104,6 +109,7 @@ struct named_tensor {
   const struct row_map *rows;
   float plus;
   bool minus_exp;
+  const struct row_map *row_order, *column_order;
 };
 
 // The tensor of the role, if one tensor has all its items. checkpoint: may be NULL.
@@ -112,6 +118,10 @@ struct named_tensor names_find(const struct names *names, struct checkpoint *che
 // Item m of a role that is a list of tensors.
 struct named_tensor names_item(const struct names *names, struct checkpoint *checkpoint, uint32_t layer, enum role role,
                                uint32_t m) INSIDE(names_item);
+// The same of what `look` finds by name; item < 0: names_find(), else names_item().
+typedef struct file_tensor *(*names_lookup)(void *context, const char *name);
+struct named_tensor names_look(const struct names *names, names_lookup look, void *context, uint32_t layer,
+                               enum role role, int64_t item);
 // The usual tensor of a role; NULL: the family has none.
 const struct tensor_name *names_usual(const struct names *names, enum role role);
 // Writes its name.

@@ -102,13 +102,25 @@ static uint64_t joined_v_at(const struct layer_spec *layer, uint32_t row) {
   return query_count(layer) + (uint64_t)s->kv_heads * s->d + row;
 }
 
+// Qwen3.5 in GGUF: value heads are tiled. Rows (of out_proj columns) of Dv elements a head, and of one.
+static uint64_t values_at(const struct layer_spec *layer, uint32_t row) {
+  const struct delta_spec *s = layer->spec;
+  return s->tiled ? (uint64_t)delta_untiled(s, row / s->Dv) * s->Dv + row % s->Dv : row;
+}
+
+static uint64_t heads_at(const struct layer_spec *layer, uint32_t row) {
+  const struct delta_spec *s = layer->spec;
+  return s->tiled ? delta_untiled(s, row) : row;
+}
+
 static const struct row_map q_rows = {qkv_count, q_at}, k_rows = {qkv_count, k_at}, v_rows = {qkv_count, v_at},
                             query_rows = {query_count, query_at}, gate_rows = {query_count, gate_at},
                             grouped_q = {qkvz_count, grouped_q_at}, grouped_k = {qkvz_count, grouped_k_at},
                             grouped_v = {qkvz_count, grouped_v_at}, grouped_z = {qkvz_count, grouped_z_at},
                             b_rows = {ba_count, b_at}, a_rows = {ba_count, a_at},
                             joined_query = {joined_count, query_at}, joined_gate = {joined_count, gate_at},
-                            joined_k = {joined_count, joined_k_at}, joined_v = {joined_count, joined_v_at};
+                            joined_k = {joined_count, joined_k_at}, joined_v = {joined_count, joined_v_at},
+                            value_order = {.at = values_at}, head_order = {.at = heads_at};
 
 #define LAYER "*layers.#."
 static const struct tensor_name tensors[] = {
@@ -208,17 +220,17 @@ static const struct tensor_name gguf_tensors[] = {
 static const struct tensor_name gguf_delta_tensors[] = {
     MAPPED(Q, BLOCK "attn_qkv.weight", &q_rows),
     MAPPED(K, BLOCK "attn_qkv.weight", &k_rows),
-    MAPPED(V, BLOCK "attn_qkv.weight", &v_rows),
+    {ROLE_V, BLOCK "attn_qkv.weight", .rows = &v_rows, .row_order = &value_order},
     MAPPED(Q_CONV, BLOCK "ssm_conv1d.weight", &q_rows),
     MAPPED(K_CONV, BLOCK "ssm_conv1d.weight", &k_rows),
-    MAPPED(V_CONV, BLOCK "ssm_conv1d.weight", &v_rows),
-    NAMED(GATE, BLOCK "attn_gate.weight"),
-    NAMED(BETA, BLOCK "ssm_beta.weight"),
-    NAMED(DECAY, BLOCK "ssm_alpha.weight"),
-    MINUS_EXP(A_LOG, BLOCK "ssm_a"),
-    NAMED(STEP_BIAS, BLOCK "ssm_dt.bias"),
+    {ROLE_V_CONV, BLOCK "ssm_conv1d.weight", .rows = &v_rows, .row_order = &value_order},
+    {ROLE_GATE, BLOCK "attn_gate.weight", .row_order = &value_order},
+    {ROLE_BETA, BLOCK "ssm_beta.weight", .row_order = &head_order},
+    {ROLE_DECAY, BLOCK "ssm_alpha.weight", .row_order = &head_order},
+    {ROLE_A_LOG, BLOCK "ssm_a", .minus_exp = true, .row_order = &head_order},
+    {ROLE_STEP_BIAS, BLOCK "ssm_dt.bias", .row_order = &head_order},
     NAMED(OUTPUT_NORM, BLOCK "ssm_norm.weight"),
-    NAMED(OUTPUT, BLOCK "ssm_out.weight"),
+    {ROLE_OUTPUT, BLOCK "ssm_out.weight", .column_order = &value_order},
     {0},
 };
 
@@ -277,16 +289,18 @@ const struct names names_qwen_text_attention = {
 
 #define NO_PREFIX                                                                                                      \
   { "" }
-const struct names names_qwen_gguf = {.prefixes = NO_PREFIX, .tensors = gguf_tensors};
+const struct names names_qwen_gguf = {.prefixes = NO_PREFIX, .tensors = gguf_tensors, .folder = &names_qwen};
 const struct names names_qwen_gguf_delta = {
-    .prefixes = NO_PREFIX, .tensors = gguf_delta_tensors, .base = &names_qwen_gguf};
+    .prefixes = NO_PREFIX, .tensors = gguf_delta_tensors, .base = &names_qwen_gguf, .folder = &names_qwen_delta};
 static const struct names gguf_older_next = {
     .prefixes = NO_PREFIX, .tensors = gguf_older_next_tensors, .base = &names_qwen_gguf};
 static const struct names gguf_next_delta = {
     .prefixes = NO_PREFIX, .tensors = gguf_delta_tensors, .base = &gguf_older_next};
 const struct names names_qwen_gguf_next = {
-    .prefixes = NO_PREFIX, .tensors = gguf_next_tensors, .base = &gguf_next_delta};
+    .prefixes = NO_PREFIX, .tensors = gguf_next_tensors, .base = &gguf_next_delta, .folder = &names_qwen_next};
 static const struct names gguf_joined_attention = {
     .prefixes = NO_PREFIX, .tensors = gguf_joined_attention_tensors, .base = &names_qwen_gguf};
-const struct names names_qwen_gguf_attention = {
-    .prefixes = NO_PREFIX, .tensors = gguf_attention_tensors, .base = &gguf_joined_attention};
+const struct names names_qwen_gguf_attention = {.prefixes = NO_PREFIX,
+                                                .tensors = gguf_attention_tensors,
+                                                .base = &gguf_joined_attention,
+                                                .folder = &names_qwen_attention};

@@ -232,21 +232,16 @@ deltaic_status quant_list_family(struct quant *q) {
 
 // ---------------------------------------------------------------- rows
 
-// The value head in the folder that is `head` in the file.
-static uint64_t source_head(const struct delta_spec *s, uint64_t head) {
-  return head % s->H * (s->Hv / s->H) + head / s->H;
-}
-
 uint64_t quant_source_column(const struct quant *q, const struct quant_tensor *t, uint64_t column) {
   const struct delta_spec *s = q->spec.layers[t->layer].spec;
-  return source_head(s, column / s->Dv) * s->Dv + column % s->Dv;
+  return (uint64_t)delta_untiled(s, (uint32_t)(column / s->Dv)) * s->Dv + column % s->Dv;
 }
 
 static uint64_t source_row(const struct quant *q, uint32_t layer, enum role role, uint64_t row) {
   const struct delta_spec *s = q->spec.layers[layer].spec;
   if (!reordered(q, layer) || !has_value_heads(role)) return row;
   const uint64_t size = role == ROLE_V || role == ROLE_V_CONV || role == ROLE_GATE ? s->Dv : 1;
-  return source_head(s, row / size) * size + row % size;
+  return delta_untiled(s, (uint32_t)(row / size)) * size + row % size;
 }
 
 static deltaic_status put_row(const struct quant *q, const struct quant_tensor *t, struct file_tensor *from,
