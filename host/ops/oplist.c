@@ -81,8 +81,29 @@ void op_norm(struct oplist *l, struct tensor y, struct tensor x, struct tensor w
   append(l, OP_NORM)->norm = (struct norm){y, x, weight, last, eps};
 }
 
-void op_linear(struct oplist *l, struct tensor y, struct tensor x, struct tensor w, struct tensor bias) {
+static void product(struct oplist *l, struct tensor y, struct tensor x, struct tensor w, struct tensor bias) {
+  w.low = NULL;
   append(l, OP_LINEAR)->linear = (struct linear){y, x, w, bias};
+}
+
+// y = x w^T + bias + (x A^T) B^T. The sum is that of a residual stream, which backends join to the product before it.
+static void adapted_product(struct oplist *l, struct tensor y, struct tensor x, struct tensor w, struct tensor bias) {
+  const struct tensor A = w.low[0], B = w.low[1], none = {0};
+  if (!y.value) oplist_scope_begin(l); // lists of several such products need no more memory than one
+  const struct tensor inner = oplist_value(l, y.rows, A.rows), more = oplist_value(l, y.rows, y.cols);
+  const struct tensor base = y.value ? oplist_value(l, y.rows, y.cols) : y;
+  product(l, inner, x, A, none);
+  product(l, base, x, w, bias);
+  product(l, more, inner, B, none);
+  op_add(l, y, base, more);
+  if (!y.value) oplist_scope_end(l);
+}
+
+void op_linear(struct oplist *l, struct tensor y, struct tensor x, struct tensor w, struct tensor bias) {
+  if (w.low)
+    adapted_product(l, y, x, w, bias);
+  else
+    product(l, y, x, w, bias);
 }
 
 void op_add(struct oplist *l, struct tensor y, struct tensor x, struct tensor z) {
