@@ -117,8 +117,11 @@ static int inspect(const struct engine_options *options, bool as_json) {
   if (!code) code = engine_open_device(options, &engine);
   if (code) goto done;
   deltaic_session_options session = session_options(options);
+  deltaic_model_options model = DELTAIC_INIT(deltaic_model_options);
+  model.adapter = options->adapter;
   info.device = engine_device_text(&engine);
-  code = complain_status(deltaic_model_inspect(engine.device, info.path, &session, &info.model, &info.memory));
+  code = complain_status(
+      deltaic_model_inspect_with(engine.device, info.path, &model, &session, &info.model, &info.memory));
   if (!code) code = complain_status(deltaic_model_inspect_ends(info.path, info.ends, 32, &info.end_count));
   if (code) goto done;
   if (deltaic_tokenizer_open(info.path, &tokenizer)) {
@@ -147,7 +150,7 @@ int command_info(int argc, char **argv) {
       COUNT('c', "context", "N", &engine.context, 0, 0, "most tokens of a sequence, where its memory grows; 0: 4096"),
       COUNT('s', "sequences", "N", &engine.sequences, 1, 256, "sequences held at once"),
       FLAG(0, "json", &as_json, "print one JSON object"),
-      ENGINE_OPTIONS_MODEL(&engine, ENGINE_DEFAULT_MODEL),
+      ENGINE_OPTIONS(&engine),
       OPTIONS_END,
   };
   if (!options_parse(&usage, options, argc, argv, &arguments, &code)) return code;

@@ -226,8 +226,10 @@ typedef struct deltaic_model_options {
      its turn comes. */
   const deltaic_source *source;
   const char *adapter; /* NULL, or a folder with LoRA adapters in PEFT's format (adapter_config.json and
-                          adapter_model.safetensors), of the file system. They are merged into weights of 16 or 32 bits
-                          as these are uploaded. UNSUPPORTED for GGUF files. Experimental. */
+                          adapter_model.safetensors), of the file system, whose tensors have the names of the model's
+                          folder. They are merged into a folder's weights, of 16 or 32 bits, as these are uploaded. Over
+                          a GGUF file the weights stay as they are, and A and B are weights of their own, in f32.
+                          Experimental. */
 } deltaic_model_options;
 
 typedef struct deltaic_model_info {
@@ -294,6 +296,11 @@ typedef struct deltaic_session_options {
 DELTAIC_API deltaic_status deltaic_model_inspect(const deltaic_device *device, const char *path,
                                                  const deltaic_session_options *session, deltaic_model_info *info,
                                                  deltaic_memory *memory);
+/* The same of a model that is opened with these options (adapter, attention_window, source). NULL: defaults. */
+DELTAIC_API deltaic_status deltaic_model_inspect_with(const deltaic_device *device, const char *path,
+                                                      const deltaic_model_options *options,
+                                                      const deltaic_session_options *session, deltaic_model_info *info,
+                                                      deltaic_memory *memory);
 
 /* path: a folder with config.json and model.safetensors (or its shards and their index), or a GGUF file (of several
  * parts, the first). The files are read only during the call. DELTAIC_OUT_OF_MEMORY, before anything is loaded: the

@@ -180,7 +180,7 @@ static int open_bench(struct bench *b, struct engine_options *options) {
   b->drawn = must_resize(NULL, b->sequences * sizeof *b->drawn);
   fill_tokens(b->tokens, longest + b->sequences, b->engine.model_info.vocabulary);
   deltaic_session_options session = session_options(options);
-  code = complain_status(deltaic_model_inspect(b->engine.device, b->model, &session, NULL, &b->memory));
+  code = complain_status(deltaic_model_get_memory(b->engine.model, &session, &b->memory));
   return code ? code : session_create(&b->engine, options, &b->session);
 }
 

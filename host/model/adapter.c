@@ -1,6 +1,9 @@
 // adapter: see adapter.h.
 #include "adapter.h"
 
+#include "fingerprint.h"
+#include "hash.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,14 +29,17 @@ struct change {
 };
 
 struct adapter {
-  const char *folder; // while it opens
-  struct checkpoint *file;
-  struct change *changes; // as many as the file has tensors
+  const char *folder;
+  struct checkpoint *base, *file;
+  struct change *changes; // of a folder's tensors; as many as the file has tensors
   size_t count;
   int64_t rank; // of all A and B; 0: not given
   double alpha;
   bool root; // s is alpha / sqrt(rank)
 };
+
+// Whether roles ask for the adapter's tensors; else it changes the base's.
+static bool by_role(const struct adapter *a) { return checkpoint_keys(a->base) != NULL; }
 
 static uint64_t elements(const struct file_tensor *t) {
   uint64_t n = 1;
@@ -145,30 +151,45 @@ static bool strip_end(char *name, const char *end) {
   return true;
 }
 
-static deltaic_status take(struct adapter *a, struct checkpoint *base, const struct file_tensor *from, const char *name,
-                           struct change c) {
-  struct file_tensor *t = checkpoint_find(base, name);
-  if (!t)
-    return fail(DELTAIC_INVALID_ARGUMENT, "%s: tensor %.200s is for no tensor of %s", a->folder, from->name,
-                checkpoint_path(base));
-  if (t->changed_by) return fail(DELTAIC_BAD_FILE, "%s: changes tensor %.200s twice", a->folder, name);
+static deltaic_status fail_unknown(const struct adapter *a, const struct file_tensor *from) {
+  const bool expert = by_role(a) && strstr(from->name, ".experts.");
+  return fail(DELTAIC_INVALID_ARGUMENT, "%s: tensor %.200s is for no tensor of %s%s", a->folder, from->name,
+              checkpoint_path(a->base), expert ? ", where single experts cannot be changed" : "");
+}
+
+static deltaic_status fail_twice(const struct adapter *a, const char *name) {
+  return fail(DELTAIC_BAD_FILE, "%s: changes tensor %.200s twice", a->folder, name);
+}
+
+// Checks what changes a tensor of (rows, cols), or (rows) if cols is 0, called `name`, and sets its scale.
+static deltaic_status check_change(const struct adapter *a, struct change *c, uint64_t rows, uint64_t cols,
+                                   const char *name) {
+  const struct file_tensor *A = c->A, *B = c->B, *whole = c->whole;
+  const uint64_t in = c->swapped ? rows : cols, out = c->swapped ? cols : rows;
+  const bool fits = (!whole || (whole->dtype <= FILE_BF16 && elements(whole) == rows * (cols ? cols : 1))) &&
+                    (!A || (A->dtype <= FILE_BF16 && B->dtype <= FILE_BF16 && A->rank == 2 && B->rank == 2 && cols &&
+                            A->shape[1] == in && B->shape[0] == out && A->shape[0] == B->shape[1] && A->shape[0]));
+  if (!fits)
+    return fail(DELTAIC_INVALID_ARGUMENT, "%s: tensor %.200s does not fit tensor %.200s of %s", a->folder,
+                A ? A->name : whole->name, name, checkpoint_path(a->base));
+  if (A && a->rank && A->shape[0] != (uint64_t)a->rank)
+    return fail(DELTAIC_INVALID_ARGUMENT, "%s: tensor %.200s has rank %llu, and r of adapter_config.json is %lld",
+                a->folder, A->name, (unsigned long long)A->shape[0], (long long)a->rank);
+  if (A) c->s = (float)(a->alpha / (a->root ? sqrt((double)A->shape[0]) : (double)A->shape[0]));
+  return DELTAIC_OK;
+}
+
+static deltaic_status take(struct adapter *a, const struct file_tensor *from, const char *name, struct change c) {
+  struct file_tensor *t = checkpoint_find(a->base, name);
+  if (!t) return fail_unknown(a, from);
+  if (t->changed_by) return fail_twice(a, name);
   if (t->dtype > FILE_BF16)
     return fail(DELTAIC_UNSUPPORTED,
                 "%s: tensor %.200s of %s has the format %.20s; adapters need weights of 16 or 32 bits", a->folder, name,
-                checkpoint_path(base), t->dtype_name);
-  const bool fits =
-      (!c.whole || elements(c.whole) == elements(t)) &&
-      (!c.A || (t->rank == 2 && c.A->rank == 2 && c.B->rank == 2 && c.A->shape[1] == t->shape[c.swapped ? 0 : 1] &&
-                c.B->shape[0] == t->shape[c.swapped ? 1 : 0] && c.A->shape[0] == c.B->shape[1] && c.A->shape[0]));
-  const bool floats =
-      (!c.whole || c.whole->dtype <= FILE_BF16) && (!c.A || (c.A->dtype <= FILE_BF16 && c.B->dtype <= FILE_BF16));
-  if (!fits || !floats)
-    return fail(DELTAIC_INVALID_ARGUMENT, "%s: tensor %.200s does not fit tensor %.200s of %s", a->folder, from->name,
-                name, checkpoint_path(base));
-  if (c.A && a->rank && c.A->shape[0] != (uint64_t)a->rank)
-    return fail(DELTAIC_INVALID_ARGUMENT, "%s: tensor %.200s has rank %llu, and r of adapter_config.json is %lld",
-                a->folder, from->name, (unsigned long long)c.A->shape[0], (long long)a->rank);
-  if (c.A) c.s = (float)(a->alpha / (a->root ? sqrt((double)c.A->shape[0]) : (double)c.A->shape[0]));
+                checkpoint_path(a->base), t->dtype_name);
+  const deltaic_status status =
+      t->rank == 2 ? check_change(a, &c, t->shape[0], t->shape[1], name) : check_change(a, &c, elements(t), 0, name);
+  if (status) return status;
   a->changes[a->count] = c;
   t->changed_by = &a->changes[a->count++];
   t->change = apply;
@@ -176,22 +197,22 @@ static deltaic_status take(struct adapter *a, struct checkpoint *base, const str
   return DELTAIC_OK;
 }
 
-static const struct file_tensor *find(struct adapter *a, const char *module, const char *end) {
+static struct file_tensor *find(struct adapter *a, const char *module, const char *end) {
   char name[NAME + sizeof WEIGHT_END];
   snprintf(name, sizeof name, "%s%s", module, end);
   return checkpoint_find(a->file, name);
 }
 
 // module: with PEFT's prefix. PEFT also stores the weight of an embedding that it adapts.
-static deltaic_status take_pair(struct adapter *a, struct checkpoint *base, const struct file_tensor *A, char *module,
-                                const struct pair *pair) {
+static deltaic_status take_pair(struct adapter *a, const struct file_tensor *A, char *module, const struct pair *pair) {
   const struct change c = {A, find(a, module, pair->B), find(a, module, WEIGHT_END), pair->swapped, 0};
   if (!c.B) return fail(DELTAIC_BAD_FILE, "%s: tensor %.200s is without its B, %s", a->folder, A->name, pair->B + 1);
   strcat(module, ".weight");
-  return take(a, base, A, module + strlen(PREFIX), c);
+  return by_role(a) ? DELTAIC_OK : take(a, A, module + strlen(PREFIX), c);
 }
 
-static deltaic_status take_tensor(struct adapter *a, struct checkpoint *base, const struct file_tensor *t) {
+// Checks its name. Over a folder, it changes a tensor.
+static deltaic_status take_tensor(struct adapter *a, const struct file_tensor *t) {
   const size_t prefix = strlen(PREFIX);
   bool known = false;
   char name[NAME];
@@ -199,7 +220,7 @@ static deltaic_status take_tensor(struct adapter *a, struct checkpoint *base, co
     return fail(DELTAIC_UNSUPPORTED, "%s: tensor %.200s has no name as PEFT gives them", a->folder, t->name);
   strcpy(name, t->name);
   for (int i = 0; i < PAIRS; i++) {
-    if (strip_end(name, pairs[i].A)) return take_pair(a, base, t, name, &pairs[i]);
+    if (strip_end(name, pairs[i].A)) return take_pair(a, t, name, &pairs[i]);
     if (!strip_end(name, pairs[i].B)) continue;
     if (find(a, name, pairs[i].A)) return DELTAIC_OK; // taken with A
     return fail(DELTAIC_BAD_FILE, "%s: tensor %.200s is without its A, %s", a->folder, t->name, pairs[i].A + 1);
@@ -210,16 +231,16 @@ static deltaic_status take_tensor(struct adapter *a, struct checkpoint *base, co
     strcat(name, ".weight");
   }
   if (strip_end(name, BIAS_END)) strcat(name, ".bias");
-  return take(a, base, t, name + prefix, (struct change){.whole = t});
+  return by_role(a) ? DELTAIC_OK : take(a, t, name + prefix, (struct change){.whole = t});
 }
 
-static deltaic_status open_files(struct adapter *a, struct checkpoint *base, const char *config, const char *tensors) {
+static deltaic_status open_files(struct adapter *a, const char *config, const char *tensors) {
   deltaic_status status = read_config(a, config);
   if (!status) status = checkpoint_open(tensors, &a->file);
   if (!status && !(a->changes = calloc(checkpoint_count(a->file) + 1, sizeof *a->changes)))
     status = fail_memory("adapters", checkpoint_count(a->file) * sizeof *a->changes);
   for (uint64_t i = 0; !status && i < checkpoint_count(a->file); i++)
-    status = take_tensor(a, base, checkpoint_at(a->file, i));
+    status = take_tensor(a, checkpoint_at(a->file, i));
   return status;
 }
 
@@ -227,11 +248,10 @@ deltaic_status adapter_open(const char *folder, struct checkpoint *base, struct 
   struct adapter *a = calloc(1, sizeof *a);
   char *config = path_join(folder, "adapter_config.json"), *tensors = path_join(folder, "adapter_model.safetensors");
   deltaic_status status = a && config && tensors ? DELTAIC_OK : fail_memory("adapters", sizeof *a);
-  if (!status && checkpoint_keys(base))
-    status = fail(DELTAIC_UNSUPPORTED, "%s: is a GGUF file; adapters need a model's folder", checkpoint_path(base));
   if (!status) {
     a->folder = folder;
-    status = open_files(a, base, config, tensors);
+    a->base = base;
+    status = open_files(a, config, tensors);
   }
   free(config);
   free(tensors);
@@ -248,4 +268,117 @@ void adapter_close(struct adapter *a) {
   checkpoint_close(a->file);
   free(a->changes);
   free(a);
+}
+
+// ---------------------------------------------------------------- over a GGUF file
+
+struct look {
+  struct adapter *a;
+  struct file_tensor *whole, *A, *B; // of the name that was found
+  bool swapped, twice;               // twice: the tensor is there whole and as a pair
+};
+
+// Finds what changes the tensor of this name in the folder.
+static struct file_tensor *look_up(void *context, const char *name) {
+  struct look *look = context;
+  char text[NAME];
+  snprintf(text, sizeof text, PREFIX "%s", name);
+  struct file_tensor *whole = checkpoint_find(look->a->file, text);
+  *look = (struct look){.a = look->a, .whole = whole};
+  const bool weight = strip_end(text, ".weight");
+  for (int i = 0; weight && i < PAIRS && !look->A; i++) {
+    look->A = find(look->a, text, pairs[i].A);
+    look->B = find(look->a, text, pairs[i].B);
+    look->swapped = pairs[i].swapped;
+  }
+  look->twice = whole && look->A;
+  if (!whole && weight) look->whole = find(look->a, text, WEIGHT_END);
+  if (!whole && strip_end(text, ".bias")) look->whole = find(look->a, text, BIAS_END);
+  return look->A ? look->A : look->whole;
+}
+
+// Whether the role's matrix is read by op_linear(), which can add a pair.
+static bool is_projection(enum role role) {
+  switch (role) {
+  case ROLE_HEAD:
+  case ROLE_FFN_GATE:
+  case ROLE_FFN_UP:
+  case ROLE_FFN_DOWN:
+  case ROLE_ROUTER:
+  case ROLE_SHARED_SCALE:
+  case ROLE_SHARED_GATE:
+  case ROLE_SHARED_UP:
+  case ROLE_SHARED_DOWN:
+  case ROLE_Q:
+  case ROLE_K:
+  case ROLE_V:
+  case ROLE_GATE:
+  case ROLE_BETA:
+  case ROLE_DECAY:
+  case ROLE_MASK:
+  case ROLE_Z:
+  case ROLE_XBC:
+  case ROLE_DT:
+  case ROLE_OUTPUT: return true;
+  default: return false;
+  }
+}
+
+static bool in_order(const struct row_map *map, const struct layer_spec *spec, uint32_t count) {
+  for (uint32_t i = 0; map && i < count; i++)
+    if (map->at(spec, i) != i) return false;
+  return true;
+}
+
+deltaic_status adapter_find(struct adapter *a, const struct adapter_ask *ask, struct named_tensor *whole,
+                            struct adapter_pair *pair) {
+  struct look l = {.a = a};
+  *whole = (struct named_tensor){0};
+  *pair = (struct adapter_pair){0};
+  if (!by_role(a)) return DELTAIC_OK;
+  const struct named_tensor *base = ask->base;
+  const struct names *names = ask->names->folder ? ask->names->folder : ask->names;
+  const struct named_tensor found = names_look(names, look_up, &l, ask->layer, ask->role, ask->item);
+  if (!found.tensor) return DELTAIC_OK;
+  if (l.twice) return fail_twice(a, base->tensor->name);
+  if (l.A && (l.swapped || !is_projection(ask->role)))
+    return fail(DELTAIC_UNSUPPORTED,
+                "%s: tensor %.200s is for tensor %.200s of %s; in a GGUF file A and B change projections only",
+                a->folder, l.A->name, base->tensor->name, checkpoint_path(a->base));
+  struct change c = {.A = l.A, .B = l.B, .whole = l.whole};
+  const uint64_t rows = found.rows ? found.rows->count(ask->spec) : ask->rows;
+  deltaic_status status = check_change(a, &c, rows, ask->cols, base->tensor->name);
+  if (!status && l.whole && !in_order(base->column_order, ask->spec, ask->cols))
+    status = fail(DELTAIC_UNSUPPORTED,
+                  "%s: tensor %.200s cannot replace tensor %.200s of %s, whose columns have another order", a->folder,
+                  l.whole->name, base->tensor->name, checkpoint_path(a->base));
+  if (!status && l.A) status = file_tensor_load(l.A);
+  if (!status && l.B) status = file_tensor_load(l.B);
+  if (status) return status;
+  if (l.whole) *whole = found;
+  whole->tensor = l.whole;
+  whole->row_order = base->row_order;
+  if (l.A) *pair = (struct adapter_pair){l.A, l.B, base->row_order, found.rows, base->column_order, c.s};
+  struct file_tensor *const used[] = {l.whole, l.A, l.B};
+  for (int i = 0; i < 3; i++)
+    if (used[i]) used[i]->used = true;
+  return DELTAIC_OK;
+}
+
+deltaic_status adapter_leftovers(struct adapter *a) {
+  for (uint64_t i = 0; by_role(a) && i < checkpoint_count(a->file); i++)
+    if (!checkpoint_at(a->file, i)->used) return fail_unknown(a, checkpoint_at(a->file, i));
+  return DELTAIC_OK;
+}
+
+deltaic_status adapter_fingerprint(struct adapter *a, uint64_t *fingerprint) {
+  struct fingerprint f = {0};
+  uint64_t hash = 0;
+  if (!by_role(a)) return DELTAIC_OK;
+  deltaic_status status = fingerprint_begin(&f, a->file, 1);
+  if (!status) status = fingerprint_find(&f, &hash);
+  fingerprint_end(&f);
+  hash = hash_bytes(hash, &a->alpha, sizeof a->alpha);
+  *fingerprint = hash_word(hash_word(*fingerprint, hash), a->root);
+  return status;
 }

@@ -1,15 +1,46 @@
-// adapter.h: LoRA adapters in PEFT's format, a folder with adapter_config.json and adapter_model.safetensors. They are
-// merged into a checkpoint's tensors when these are read: W = W0 + s B A. Tensors that are stored whole replace those
-// of the checkpoint.
+// adapter.h: LoRA adapters in PEFT's format, a folder with adapter_config.json and adapter_model.safetensors, which
+// name the tensors of a model's folder. Of a folder, these are changed when they are read: W = W0 + s B A, or a tensor
+// that is stored whole in place of W0. Over a GGUF file, whose blocks stay as they are, the adapter is asked for what
+// belongs to a role, and A and B become weights of their own (weights.h).
 #ifndef ADAPTER_H
 #define ADAPTER_H
-#include "checkpoint.h"
+#include "names.h"
 
 struct adapter;
 
-// Sets what changes the tensors of `base`, none of which is in use yet. After a failure *out is NULL.
+// base: the model, none of whose tensors is in use yet; a folder's are changed from here on. folder and base must stay
+// valid. After a failure *out is NULL.
 deltaic_status adapter_open(const char *folder, struct checkpoint *base, struct adapter **out);
 void adapter_close(struct adapter *a); // accepts NULL; no tensor of the checkpoint is read afterwards
+
+// Of W = W0 + s B A: A (rank, columns), B (rows, rank).
+struct adapter_pair {
+  struct file_tensor *A, *B;     // NULL: none
+  const struct row_map *order;   // the role's row in the model's folder; NULL: the same
+  const struct row_map *rows;    // where that lies in B; NULL: the same
+  const struct row_map *columns; // the column of A that is this one; NULL: the same
+  float s;
+};
+
+// What a layer of a GGUF file asks for: a role of (rows, cols), or (rows) if cols is 0, which the file has as `base`.
+struct adapter_ask {
+  const struct named_tensor *base;
+  const struct names *names; // of the layer in the file
+  const struct layer_spec *spec;
+  uint32_t layer;
+  enum role role;
+  int64_t item; // of a role that is a list; else -1
+  uint32_t rows, cols;
+};
+// Finds a tensor in place of the base, whose rows are those of its row_order and then of its `rows`; or a pair; or
+// neither. Over a folder: neither.
+deltaic_status adapter_find(struct adapter *a, const struct adapter_ask *ask, struct named_tensor *whole,
+                            struct adapter_pair *pair);
+// Fails with the name of a tensor that nothing has asked for.
+deltaic_status adapter_leftovers(struct adapter *a);
+// Adds the adapter to the hash of a model's tensors, if these do not show it.
+deltaic_status adapter_fingerprint(struct adapter *a, uint64_t *fingerprint);
+
 // w (rows, cols) += s B A, with A (rank, cols) and B (rows, rank). Every program adds in this order, so that merged
 // checkpoints and adapters give the same bits.
 struct adapter_product {

@@ -161,32 +161,43 @@ deltaic_status model_declare(struct deltaic_model *m, struct backend *backend, c
   status = model_spec_read(path, m->checkpoint, &m->spec);
   if (status != DELTAIC_OK) return status;
   limit_attention(&m->spec, options ? options->attention_window : 0);
+  if (options && options->adapter) status = adapter_open(options->adapter, m->checkpoint, &m->adapter);
+  if (status != DELTAIC_OK) return status;
   m->weights.checkpoint = m->checkpoint;
+  m->weights.adapter = m->adapter;
   m->weights.backend = backend;
   status = bind(m);
   if (status == DELTAIC_OK) status = model_leftovers(m->checkpoint, &m->spec);
+  if (status == DELTAIC_OK && m->adapter) status = adapter_leftovers(m->adapter);
   if (status == DELTAIC_OK) fill_info(m);
   return status;
 }
 
+// What is only needed until the weights are uploaded.
+static void close_files(struct deltaic_model *m) {
+  adapter_close(m->adapter);
+  checkpoint_close(m->checkpoint);
+  m->adapter = m->weights.adapter = NULL;
+  m->checkpoint = m->weights.checkpoint = NULL;
+}
+
 void model_clear(struct deltaic_model *m) {
+  close_files(m);
   weights_free(&m->weights);
   for (uint32_t i = 0; m->mixers && i < m->spec.L; i++) free(m->mixers[i]);
   for (uint32_t i = 0; m->blocks && i < m->spec.L; i++) free(m->blocks[i].ffn);
   free(m->mixers);
   free(m->blocks);
   model_spec_free(&m->spec);
-  checkpoint_close(m->checkpoint);
 }
 
-static deltaic_status read_options(const deltaic_model_options *given, deltaic_model_options *o,
-                                   deltaic_source *source) {
+deltaic_status model_options_read(const deltaic_model_options *given, deltaic_model_options *o, deltaic_source *source,
+                                  const char *function) {
   deltaic_status status = options_read(o, sizeof *o, given, "deltaic_model_options");
   if (!status && o->attention_window > INT32_MAX)
-    status =
-        fail(DELTAIC_INVALID_ARGUMENT, "deltaic_model_open: attention_window %u exceeds 2^31 - 1", o->attention_window);
+    status = fail(DELTAIC_INVALID_ARGUMENT, "%s: attention_window %u exceeds 2^31 - 1", function, o->attention_window);
   if (status || !o->source) return status;
-  status = input_source(source, o->source, "deltaic_model_open");
+  status = input_source(source, o->source, function);
   o->source = source;
   return status;
 }
@@ -198,12 +209,10 @@ deltaic_status deltaic_model_open(deltaic_device *device, const char *path, cons
   if (!m) return fail_memory("a model", sizeof *m);
   deltaic_model_options o;
   deltaic_source source;
-  deltaic_status status = read_options(options, &o, &source);
+  deltaic_status status = model_options_read(options, &o, &source, "deltaic_model_open");
   if (status == DELTAIC_OK) status = model_declare(m, device->backend, path, &o);
-  struct adapter *adapter = NULL;
-  if (status == DELTAIC_OK && o.adapter) status = adapter_open(o.adapter, m->checkpoint, &adapter);
   if (status == DELTAIC_OK) status = weights_upload(&m->weights, o.progress, o.progress_user);
-  adapter_close(adapter);
+  if (status == DELTAIC_OK && m->adapter) status = adapter_fingerprint(m->adapter, &m->weights.fingerprint);
   m->weights.fingerprint = hash_word(m->weights.fingerprint, m->spec.config_hash);
   m->info.fingerprint = m->weights.fingerprint;
   // States that were saved with another window do not fit.
@@ -213,8 +222,7 @@ deltaic_status deltaic_model_open(deltaic_device *device, const char *path, cons
     return status;
   }
   if (m->spec.tied) m->head = m->embedding;
-  checkpoint_close(m->checkpoint);
-  m->checkpoint = m->weights.checkpoint = NULL;
+  close_files(m);
   *out = m;
   return DELTAIC_OK;
 }

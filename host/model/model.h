@@ -6,6 +6,7 @@
 struct deltaic_model {
   struct backend *backend;       // borrowed from the device; NULL: the model is only inspected
   struct checkpoint *checkpoint; // NULL once the weights are uploaded
+  struct adapter *adapter;       // likewise; or none was given
   struct model_spec spec;
   struct weights weights;
   struct tensor embedding, norm, head; // (V, D), (1, D), (V, D); a tied head is the embedding
@@ -14,6 +15,9 @@ struct deltaic_model {
   deltaic_model_info info;
 };
 
+// Copies a caller's options; NULL: the defaults. `source` is room for theirs. function: for messages.
+deltaic_status model_options_read(const deltaic_model_options *given, deltaic_model_options *o, deltaic_source *source,
+                                  const char *function);
 // Opens and declares everything without allocating device memory. Call model_clear() afterwards, even after a failure.
 // options: NULL for the defaults.
 deltaic_status model_declare(struct deltaic_model *m, struct backend *backend, const char *path,

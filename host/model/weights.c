@@ -2,6 +2,7 @@
 #include "weights.h"
 
 #include "list.h"
+#include "low_rank.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -54,8 +55,29 @@ static void shape_text(const struct file_tensor *t, char *text, size_t capacity)
     n += (size_t)snprintf(text + n, capacity - n, "%s%llu", i ? ", " : "", (unsigned long long)t->shape[i]);
 }
 
-static struct weight_part part_of(struct weights *w, uint32_t layer, enum role role, struct named_tensor found,
-                                  uint32_t rows, uint32_t cols) {
+// Replaces or adds what an adapter has for the part, which is one of item `item` of a role; -1: of a role.
+static void adapt(struct weights *w, uint32_t layer, enum role role, int64_t item, const struct named_tensor *base,
+                  uint32_t cols, struct weight_part *part) {
+  struct named_tensor whole;
+  const struct adapter_ask ask = {.base = base,
+                                  .names = layer_names(w->model, layer),
+                                  .spec = part->layer,
+                                  .layer = layer,
+                                  .role = role,
+                                  .item = item,
+                                  .rows = part->rows,
+                                  .cols = cols};
+  if (!w->adapter || keep(w, adapter_find(w->adapter, &ask, &whole, &part->pair))) return;
+  if (!whole.tensor) return;
+  part->source = whole.tensor;
+  part->map = whole.rows;
+  part->order = whole.row_order;
+  part->plus = whole.plus;
+  part->minus_exp = whole.minus_exp;
+}
+
+static struct weight_part part_of(struct weights *w, uint32_t layer, enum role role, int64_t item,
+                                  struct named_tensor found, uint32_t rows, uint32_t cols) {
   const struct weight_part none = {0};
   const char *path = checkpoint_path(w->checkpoint);
   struct file_tensor *t = found.tensor;
@@ -81,13 +103,15 @@ static struct weight_part part_of(struct weights *w, uint32_t layer, enum role r
                  t->name, t->dtype_name));
     return none;
   }
-  return (struct weight_part){
+  struct weight_part part = {
       .source = t, .rows = rows, .map = found.rows, .layer = l, .plus = found.plus, .minus_exp = found.minus_exp};
+  adapt(w, layer, role, item, &found, cols, &part);
+  return part;
 }
 
 struct weight_part weights_part(struct weights *w, uint32_t layer, enum role role, uint32_t rows, uint32_t cols) {
   if (w->made) return ask(w, layer, role, rows, cols);
-  return part_of(w, layer, role, names_find(layer_names(w->model, layer), w->checkpoint, layer, role), rows, cols);
+  return part_of(w, layer, role, -1, names_find(layer_names(w->model, layer), w->checkpoint, layer, role), rows, cols);
 }
 
 bool weights_lists(const struct weights *w, uint32_t layer, enum role role) {
@@ -96,7 +120,8 @@ bool weights_lists(const struct weights *w, uint32_t layer, enum role role) {
 
 struct weight_part weights_item(struct weights *w, uint32_t layer, enum role role, uint32_t m, uint32_t rows,
                                 uint32_t cols) {
-  return part_of(w, layer, role, names_item(layer_names(w->model, layer), w->checkpoint, layer, role, m), rows, cols);
+  return part_of(w, layer, role, m, names_item(layer_names(w->model, layer), w->checkpoint, layer, role, m), rows,
+                 cols);
 }
 
 int weights_list(struct weights *w, uint32_t layer, enum role role, uint32_t items, uint32_t rows, uint32_t cols,
@@ -200,6 +225,57 @@ static struct weight_part *present_parts(struct weights *w, uint32_t cols, const
   return found;
 }
 
+// Finds an earlier request with the same function and context, such as the rotation table of all attention layers.
+static const struct weight_request *find_equal(const struct weights *w, uint32_t rows, uint32_t cols, weight_row row,
+                                               const void *context, uint64_t bytes) {
+  for (uint64_t i = 0; i < w->count; i++) {
+    const struct weight_request *r = &w->requests[i];
+    if (r->row == row && !r->same && r->out->rows == rows && r->out->cols == cols &&
+        !memcmp(r->context.bytes, context, bytes))
+      return r;
+  }
+  return NULL;
+}
+
+static void add_rows(struct weights *w, struct tensor *out, uint32_t rows, uint32_t cols, uint64_t stride,
+                     weight_row row, const void *context, uint64_t bytes) {
+  if (w->status != DELTAIC_OK) return;
+  assert(bytes <= WEIGHT_CONTEXT);
+  struct weight_request *r = request_add(w, out);
+  if (!r) return;
+  const struct weight_request *equal = find_equal(w, rows, cols, row, context, bytes);
+  r->row = row;
+  if (equal) {
+    *out = *equal->out;
+    r->same = equal->out;
+    return;
+  }
+  memcpy(r->context.bytes, context, bytes);
+  arena_add(&w->arena, out, DTYPE_F32, rows, cols, stride);
+}
+
+// Declares what adapters add to the matrix of these parts, which are all there.
+static void add_low_rank(struct weights *w, struct tensor *out, uint32_t cols, const struct weight_part *parts,
+                         int count) {
+  bool any = false;
+  struct low_rank *low;
+  for (int i = 0; i < count; i++) any |= parts[i].pair.A != NULL;
+  if (!any || keep(w, list_room(&w->low, w->low_count, &w->low_capacity, sizeof *w->low, "the list of weights")))
+    return;
+  const uint64_t ranks = low_rank_create(parts, count, &low);
+  if (!low) keep(w, fail_memory("the list of weights", 0));
+  if (low) w->low[w->low_count++] = low;
+  if (ranks > INT32_MAX)
+    keep(w, fail(DELTAIC_UNSUPPORTED, "%s: adapters of rank %llu are more than supported",
+                 checkpoint_path(w->checkpoint), (unsigned long long)ranks));
+  if (w->status != DELTAIC_OK) return;
+  struct tensor *factors = low_rank_factors(low);
+  const uint32_t R = (uint32_t)ranks;
+  add_rows(w, &factors[0], R, cols, weight_stride(DTYPE_F32, cols), low_rank_row_A, &low, sizeof low);
+  add_rows(w, &factors[1], out->rows, R, weight_stride(DTYPE_F32, R), low_rank_row_B, &low, sizeof low);
+  out->low = factors;
+}
+
 static void add_parts(struct weights *w, struct tensor *out, uint32_t cols, const struct weight_part *parts, int count,
                       bool f32) {
   if (w->status != DELTAIC_OK) return;
@@ -212,6 +288,7 @@ static void add_parts(struct weights *w, struct tensor *out, uint32_t cols, cons
     add_mixed(w, out, cols, found, count);
   else if (w->status == DELTAIC_OK)
     add_matrix(w, out, same && !f32 ? file_dtype_kept(found[0].source->dtype) : DTYPE_F32, cols, found, count);
+  if (w->status == DELTAIC_OK) add_low_rank(w, out, cols, found, count);
   free(found);
 }
 
@@ -267,33 +344,9 @@ void weights_transposed(struct weights *w, struct tensor *out, uint32_t cols, co
   arena_add(&w->arena, out, DTYPE_F32, cols, rows, rows);
 }
 
-// Finds an earlier request with the same function and context, such as the rotation table of all attention layers.
-static const struct weight_request *find_equal(const struct weights *w, uint32_t rows, uint32_t cols, weight_row row,
-                                               const void *context, uint64_t bytes) {
-  for (uint64_t i = 0; i < w->count; i++) {
-    const struct weight_request *r = &w->requests[i];
-    if (r->row == row && !r->same && r->out->rows == rows && r->out->cols == cols &&
-        !memcmp(r->context.bytes, context, bytes))
-      return r;
-  }
-  return NULL;
-}
-
 void weights_rows(struct weights *w, struct tensor *out, uint32_t rows, uint32_t cols, weight_row row,
                   const void *context, uint64_t bytes) {
-  if (w->status != DELTAIC_OK) return;
-  assert(bytes <= WEIGHT_CONTEXT);
-  struct weight_request *r = request_add(w, out);
-  if (!r) return;
-  const struct weight_request *equal = find_equal(w, rows, cols, row, context, bytes);
-  r->row = row;
-  if (equal) {
-    *out = *equal->out;
-    r->same = equal->out;
-    return;
-  }
-  memcpy(r->context.bytes, context, bytes);
-  arena_add(&w->arena, out, DTYPE_F32, rows, cols, cols);
+  add_rows(w, out, rows, cols, cols, row, context, bytes);
 }
 
 void weights_rows_back(struct weights *w, weight_back back) {
@@ -316,5 +369,7 @@ void weights_free(struct weights *w) {
   free(w->parts);
   for (size_t i = 0; i < w->mixed_count; i++) free(w->mixed[i]);
   free(w->mixed);
+  for (size_t i = 0; i < w->low_count; i++) free(w->low[i]);
+  free(w->low);
   memset(w, 0, sizeof *w);
 }

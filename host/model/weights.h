@@ -3,6 +3,7 @@
 // missing tensor, a wrong shape) is kept, and weights_status() reports it, so that bind functions need no checks.
 #ifndef WEIGHTS_H
 #define WEIGHTS_H
+#include "adapter.h"
 #include "arch.h"
 #include "arena.h"
 
@@ -14,8 +15,10 @@ struct weight_part {
   uint64_t first;            // row of the source, or of the map, that is row 0
   const struct row_map *map; // NULL: the source's rows are the role's
   const struct layer_spec *layer;
-  float plus; // names.h; this and the next only of vectors
+  const struct row_map *order; // of an adapter's tensor: the role's row in the folder, which the map takes; or NULL
+  float plus;                  // names.h; this and the next only of vectors
   bool minus_exp;
+  struct adapter_pair pair; // what an adapter adds to it
 };
 
 // Computes row `row`, of `cols` floats, of a tensor that is not copied from the file. context: the request's own.
@@ -27,7 +30,7 @@ typedef void (*weight_give)(void *user, const struct weight_part *part, uint32_t
 typedef void (*weight_back)(const void *context, uint32_t cols, const float *d, weight_give give, void *user);
 
 // A tensor to be uploaded.
-enum { WEIGHT_CONTEXT = 256 };
+enum { WEIGHT_CONTEXT = 512 };
 struct weight_request {
   struct tensor *out;
   uint64_t first_part; // in weights.parts
@@ -62,6 +65,7 @@ struct new_tensors {
 struct weights {
   struct checkpoint *checkpoint;
   struct new_tensors *made; // of a new model; NULL: there is a checkpoint
+  struct adapter *adapter; // NULL: none
   const struct model_spec *model;
   struct backend *backend; // NULL: sizes are measured, nothing is uploaded
   bool f32;                // all matrices are stored in f32, whatever their format is
@@ -71,6 +75,8 @@ struct weights {
   size_t part_count, part_capacity;
   struct tensor **mixed; // the parts of matrices of several formats
   size_t mixed_count, mixed_capacity;
+  struct low_rank **low; // low_rank.h
+  size_t low_count, low_capacity;
   struct arena arena;
   uint64_t parameters;  // elements of the requested tensors
   uint64_t fingerprint; // hash of every tensor's name, shape and data, and of config.json
@@ -97,11 +103,11 @@ void weight_part_read(const struct weight_part *p, uint32_t first, uint32_t rows
     INSIDE(weight_part_read);
 // The row of the source that is row `row` of the part.
 static inline uint64_t weight_part_row(const struct weight_part *p, uint32_t row) {
-  return p->first + (p->map ? p->map->at(p->layer, row) : row);
+  return p->first + row_mapped(p->map, p->layer, row_mapped(p->order, p->layer, row));
 }
 
 // out (rows, cols): the parts below each other, in their format if all have the same, else f32. If they differ and some
-// have a format of blocks, out is a matrix of several formats (tensor.h).
+// have a format of blocks, out is a matrix of several formats (tensor.h). out->low has the parts' pairs.
 void weights_matrix(struct weights *w, struct tensor *out, uint32_t cols, const struct weight_part *parts, int count);
 // The same in f32, whatever the parts' format is.
 void weights_matrix_f32(struct weights *w, struct tensor *out, uint32_t cols, const struct weight_part *parts,

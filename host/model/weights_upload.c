@@ -223,9 +223,11 @@ static deltaic_status upload_computed(struct upload *u, const struct weight_requ
     r->row(r->context.bytes, i, u->out->cols, row);
     status = checkpoint_status(u->w->checkpoint);
     if (status) return status;
-    if (reach_of(DTYPE_F32, row, u->out->cols) == REACH_INFINITE)
+    const enum reach reach = reach_of(DTYPE_F32, row, u->out->cols);
+    if (reach == REACH_INFINITE)
       return fail(DELTAIC_BAD_FILE, "%s: a computed weight is not finite (NaN or infinity)",
                   checkpoint_path(u->w->checkpoint));
+    r->out->wide |= reach == REACH_WIDE;
   }
   return upload_flush(u);
 }
@@ -233,10 +235,12 @@ static deltaic_status upload_computed(struct upload *u, const struct weight_requ
 // The parts have been uploaded.
 static void upload_mixed(const struct weight_request *r) {
   const uint32_t rows = r->out->rows;
+  const struct tensor *low = r->out->low;
   *r->out = r->mixed[0];
   for (uint32_t i = 0, first = 0; first < rows; first += r->mixed[i++].rows) r->out->wide |= r->mixed[i].wide;
   r->out->rows = rows;
   r->out->mixed = r->mixed;
+  r->out->low = low;
 }
 
 static deltaic_status upload_request(struct upload *u, const struct weight_request *r) {

@@ -100,8 +100,15 @@ struct demand {
   uint64_t bytes, largest; // of all tensors; of the largest one
 };
 
+static struct buffer elsewhere; // stands for memory that is not the lists'
+
+static void measure_list(struct deltaic_session *s, struct demand *most) {
+  uint64_t largest, bytes = s->model->backend->functions->list_bytes(s->model->backend, &s->list, &largest);
+  if (bytes > most->bytes) most->bytes = bytes;
+  if (largest > most->largest) most->largest = largest;
+}
+
 static void measure_layer(struct deltaic_session *s, uint32_t i, const void *state, struct demand *most) {
-  static struct buffer elsewhere; // stands for the residual stream's memory
   const struct deltaic_model *m = s->model;
   const uint32_t T = s->shape.batch;
   struct oplist *l = &s->list;
@@ -115,15 +122,28 @@ static void measure_layer(struct deltaic_session *s, uint32_t i, const void *sta
       struct tensor x = oplist_value(l, T, m->spec.D);
       x = block_forward(&m->spec, &m->spec.layers[i], &m->blocks[i], m->mixers[i], state, &call, x);
       oplist_bind(l, x, (struct tensor){.buffer = &elsewhere});
-      uint64_t largest, bytes = m->backend->functions->list_bytes(m->backend, l, &largest);
-      if (bytes > most->bytes) most->bytes = bytes;
-      if (largest > most->largest) most->largest = largest;
+      measure_list(s, most);
       if (l->status) return;
     }
 }
 
-// The scratch that layers use in turn: the most bytes of a layer, and of any tensor. Measures calls of any number of
-// sequences: more of them may need less, since an operation may find them too many for chunks.
+// The scratch of the output head, which needs none without an adapter, and of the norm before it.
+static void measure_head(struct deltaic_session *s, struct demand *most) {
+  const struct deltaic_model *m = s->model;
+  const uint32_t rows = s->shape.sequences > s->logit_rows ? s->shape.sequences : s->logit_rows;
+  struct oplist *l = &s->list;
+  const struct tensor logits = {.buffer = &elsewhere, .rows = rows, .cols = m->spec.V, .stride = m->spec.V}, none = {0};
+  for (int fast = 0; m->head.low && fast <= s->matrices; fast++) {
+    oplist_begin(l);
+    l->matrices = fast ? MATRICES_BEST : MATRICES_NONE;
+    l->longest = 0;
+    op_linear(l, logits, oplist_value(l, rows, m->spec.D), m->head, none);
+    measure_list(s, most);
+  }
+}
+
+// The scratch that layers and the head use in turn: the most bytes, and those of the largest tensor. Measures calls of
+// any number of sequences: more of them may need less, since an operation may find them too many for chunks.
 static deltaic_status measure_layers(struct deltaic_session *s, struct demand *most) {
   const struct deltaic_model *m = s->model;
   *most = (struct demand){0};
@@ -139,7 +159,8 @@ static deltaic_status measure_layers(struct deltaic_session *s, struct demand *m
     free(state);
     if (s->list.status) return s->list.status;
   }
-  return DELTAIC_OK;
+  measure_head(s, most);
+  return s->list.status;
 }
 
 // Makes slices as long as requested, or as long as one binding can hold every activation; a slice has at least a row
@@ -149,6 +170,7 @@ static deltaic_status fit_batch(struct deltaic_session *s) {
   const uint64_t V = s->model->spec.V, row = V * sizeof(float);
   const uint64_t indexed = UINT32_MAX * sizeof(float), room = b->max_buffer_bytes;
   struct demand m;
+  for (s->logit_rows = LOGIT_ROWS; s->logit_rows > 1 && s->logit_rows * row > b->max_binding_bytes;) s->logit_rows /= 2;
   deltaic_status status = measure_layers(s, &m);
   const uint32_t least = s->shape.sequences;
   while (!status && s->shape.batch > least &&
@@ -158,7 +180,6 @@ static deltaic_status fit_batch(struct deltaic_session *s) {
   }
   if (status) return status;
   s->overlay_bytes = m.bytes;
-  for (s->logit_rows = LOGIT_ROWS; s->logit_rows > 1 && s->logit_rows * row > b->max_binding_bytes;) s->logit_rows /= 2;
   uint64_t largest = m.largest > row ? m.largest : row;
   if (largest <= b->max_binding_bytes) return DELTAIC_OK;
   char many[64] = "";
@@ -251,13 +272,21 @@ static deltaic_status session_memory(const struct deltaic_model *m, const deltai
 deltaic_status deltaic_model_inspect(const deltaic_device *device, const char *path,
                                      const deltaic_session_options *session, deltaic_model_info *info,
                                      deltaic_memory *memory) {
+  return deltaic_model_inspect_with(device, path, NULL, session, info, memory);
+}
+
+deltaic_status deltaic_model_inspect_with(const deltaic_device *device, const char *path,
+                                          const deltaic_model_options *options, const deltaic_session_options *session,
+                                          deltaic_model_info *info, deltaic_memory *memory) {
   if (!path) return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_model_inspect: path is NULL");
   struct backend *cpu = NULL;
-  deltaic_status status = DELTAIC_OK;
-  if (!device) status = backend_open_cpu(0, &cpu);
+  deltaic_model_options o;
+  deltaic_source source;
+  deltaic_status status = model_options_read(options, &o, &source, "deltaic_model_inspect_with");
+  if (status == DELTAIC_OK && !device) status = backend_open_cpu(0, &cpu);
   if (status != DELTAIC_OK) return status;
   struct deltaic_model m = {0};
-  status = model_declare(&m, device ? device->backend : cpu, path, NULL);
+  status = model_declare(&m, device ? device->backend : cpu, path, &o);
   if (status == DELTAIC_OK && memory) status = session_memory(&m, session, memory);
   if (status == DELTAIC_OK && info) *info = m.info;
   model_clear(&m);

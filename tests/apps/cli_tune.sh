@@ -128,7 +128,17 @@ for form in "$dir/merged" "$tiny --adapter $dir/adapter" "$tiny"; do
 done
 [ "$(sort -u "$dir/nll" | wc -l)" = 2 ] && [ "$(head -n 2 "$dir/nll" | sort -u | wc -l)" = 1 ] || complain "adapters: other losses"
 [ "$(sed -n '1,/^$/p' "$dir/greedy" | head -n 1)" ] || complain "adapters: no text"
-always=() && refused 1 'adapters need a model' generate -m "$models/gguf_blocks/model.gguf" -d cpu --adapter "$dir/adapter" -n 1 && always=(tune -d cpu)
+# Over a GGUF file: nearly the same loss, by weights that stay blocks, and memory for A and B.
+always=()
+run 0 quantize "$tiny" "$dir/tiny.gguf" --type q8_0 -q
+bytes() { "$program" info "$dir/tiny.gguf" -d cpu --json "$@" | sed -n 's/.*"weights_bytes": \([0-9]*\).*/\1/p'; }
+run 0 perplexity -m "$dir/tiny.gguf" -d cpu -q --json "$text" --adapter "$dir/adapter"
+awk -F '[:,]' 'NR == 1 { merged = $2 } NR == FNR { next } /"nll"/ { exit !($2 - merged < 0.005 && merged - $2 < 0.005) }' "$dir/nll" "$dir/out" ||
+  complain "$last: another loss than merged, $(head -n 1 "$dir/nll")"
+[ "$(bytes --adapter "$dir/adapter")" -gt $(($(bytes) + 20000)) ] || complain "info: no memory for the adapter"
+run 0 generate -m "$dir/tiny.gguf" -d cpu -q --adapter "$dir/adapter" -n 4 --prompt "The "
+refused 1 'does not fit tensor output_norm.weight of .*gguf_blocks/model.gguf$' generate -m "$models/gguf_blocks/model.gguf" -d cpu --adapter "$dir/adapter" -n 1
+always=(tune -d cpu)
 mkdir "$dir/twice" && sed 's/"r": 4/"r": 1/' "$dir/adapter/adapter_config.json" >"$dir/twice/adapter_config.json"
 q=base_model.model.model.layers.0.attn.q_proj
 zeros "$dir/twice/adapter_model.safetensors" "{\"$q.lora_A.weight\":{\"dtype\":\"F32\",\"shape\":[1,64],\"data_offsets\":[0,256]},\

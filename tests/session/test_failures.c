@@ -407,6 +407,7 @@ static void null_is_refused(void **state) {
       deltaic_device_measure_matmul(NULL, &matmul, NULL),
       deltaic_device_matrix_rate(NULL, NULL),
       deltaic_model_inspect(NULL, NULL, NULL, NULL, NULL),
+      deltaic_model_inspect_with(NULL, NULL, NULL, NULL, NULL, NULL),
       deltaic_model_open(NULL, NULL, NULL, NULL),
       deltaic_model_get_memory(NULL, NULL, NULL),
       deltaic_session_create(NULL, NULL, NULL),
