@@ -845,6 +845,8 @@ typedef struct deltaic_quantize_options {
   uint32_t threads;          /* 0: all cores */
   deltaic_progress progress; /* bytes of tensors written */
   void *progress_user;
+  const char *adapter; /* NULL, or a folder with adapters that are merged first, as deltaic_model_options has it. Then
+                          tensors are read whole, one at a time. UNSUPPORTED for GGUF files. Experimental. */
 } deltaic_quantize_options;
 
 /* path: as for deltaic_model_open(). out: the file; it appears when it is complete, and a failure leaves what was

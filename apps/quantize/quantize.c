@@ -37,11 +37,17 @@ static bool on_written(void *user, uint64_t done, uint64_t total) {
   return !interrupted();
 }
 
-static int write_model(const struct quantize_request *r, struct quantize_result *result) {
-  struct progress progress;
+static deltaic_quantize_options options_of(const struct quantize_request *r) {
   deltaic_quantize_options o = DELTAIC_INIT(deltaic_quantize_options);
   o.type = r->type;
   o.force = r->force;
+  o.adapter = r->score.engine.adapter;
+  return o;
+}
+
+static int write_model(const struct quantize_request *r, struct quantize_result *result) {
+  struct progress progress;
+  deltaic_quantize_options o = options_of(r);
   o.plan_only = r->dry_run;
   o.threads = r->score.engine.threads;
   o.progress = on_written;
@@ -56,9 +62,7 @@ static int write_model(const struct quantize_request *r, struct quantize_result 
 
 // What can be refused is, before the model is read for a comparison.
 static int check(const struct quantize_request *r) {
-  deltaic_quantize_options o = DELTAIC_INIT(deltaic_quantize_options);
-  o.type = r->type;
-  o.force = r->force;
+  deltaic_quantize_options o = options_of(r);
   o.plan_only = true;
   return complain_status(deltaic_quantize(r->score.engine.model, r->out, &o, NULL));
 }
@@ -68,9 +72,9 @@ static int quantize(const struct quantize_request *r) {
   const bool compare = r->score.file != NULL;
   interrupt_catch();
   int code = compare ? check(r) : EXIT_OK;
-  if (!code && compare) code = quantize_compare(r, r->score.engine.model, &result.before);
+  if (!code && compare) code = quantize_compare(r, r->score.engine.model, r->score.engine.adapter, &result.before);
   if (!code) code = write_model(r, &result);
-  if (!code && compare) code = quantize_compare(r, r->out, &result.after);
+  if (!code && compare) code = quantize_compare(r, r->out, NULL, &result.after);
   if (result.report && r->as_json) {
     const int printed = quantize_print_json(&result);
     code = code ? code : printed;
@@ -113,6 +117,8 @@ int command_quantize(int argc, char **argv) {
       FLAG('q', "quiet", &r.score.engine.quiet, "no progress and no warnings"),
       FLAG(0, "json", &r.as_json, "print one JSON object"),
       ENGINE_OPTIONS_MODEL(&r.score.engine, "; or the first argument"),
+      TEXT(0, "adapter", "DIR", &r.score.engine.adapter,
+           "folder with LoRA adapters in PEFT's format, which are merged into a model's folder first"),
       OPTIONS_END,
   };
   if (!options_parse(&usage, options, argc, argv, &arguments, &code)) return code;

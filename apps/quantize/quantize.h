@@ -23,8 +23,9 @@ struct quantize_result {
   struct quantize_score before, after;
 };
 
-// quantize_compare.c: scores a model. Returns an exit code, after a message.
-int quantize_compare(const struct quantize_request *request, const char *model, struct quantize_score *score);
+// quantize_compare.c: scores a model, with an adapter or NULL. Returns an exit code, after a message.
+int quantize_compare(const struct quantize_request *request, const char *model, const char *adapter,
+                     struct quantize_score *score);
 // quantize_print.c
 void quantize_print(const struct quantize_result *result);
 int quantize_print_json(const struct quantize_result *result);

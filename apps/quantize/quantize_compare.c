@@ -1,11 +1,13 @@
 // quantize_compare: the perplexity of a text by the model before and after.
 #include "quantize.h"
 
-int quantize_compare(const struct quantize_request *r, const char *model, struct quantize_score *out) {
+int quantize_compare(const struct quantize_request *r, const char *model, const char *adapter,
+                     struct quantize_score *out) {
   struct score_options o = r->score;
   struct score s = {0};
   deltaic_memory memory;
   o.engine.model = model;
+  o.engine.adapter = adapter;
   int code = score_open(&s, &o);
   // A GPU stores blocks in tiles; the CPU's are those of the file.
   if (!code) code = complain_status(deltaic_model_inspect(NULL, model, NULL, NULL, &memory));

@@ -69,7 +69,7 @@ deltaic_status deltaic_quantize(const char *path, const char *out, const deltaic
   if (!type) return fail_type(name);
   struct deltaic_quantization *z = calloc(1, sizeof *z);
   if (!z) return fail_memory("a report", sizeof *z);
-  status = quant_open(path, type, &z->quant);
+  status = quant_open(path, o.adapter, type, &z->quant);
   if (!status) status = check_out(&z->quant, out, o.force);
   if (!status && !o.plan_only) status = quant_write(&z->quant, out, o.threads, o.progress, o.progress_user);
   if (!status) fill_info(z);

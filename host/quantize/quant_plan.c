@@ -100,17 +100,21 @@ static deltaic_status count_left_out(struct quant *q) {
 // ---------------------------------------------------------------- the plan
 
 // Refuses what could not be run: a missing tensor, a wrong shape, a tensor that no layer uses.
-static deltaic_status check_model(const char *path) {
+static deltaic_status check_model(const char *path, const char *adapter) {
   struct deltaic_model m = {0};
-  deltaic_status status = model_declare(&m, NULL, path, NULL);
+  const deltaic_model_options o = {.size = sizeof o, .adapter = adapter};
+  deltaic_status status = model_declare(&m, NULL, path, &o);
   model_clear(&m);
   return status;
 }
 
-deltaic_status quant_open(const char *path, const struct quant_type *type, struct quant *q) {
+deltaic_status quant_open(const char *path, const char *adapter, const struct quant_type *type, struct quant *q) {
   *q = (struct quant){.path = path, .type = type};
-  deltaic_status status = check_model(path);
+  deltaic_status status = check_model(path, adapter);
   if (!status) status = checkpoint_open_folder(path, &q->checkpoint);
+  if (!status && adapter && checkpoint_keys(q->checkpoint))
+    status = fail(DELTAIC_UNSUPPORTED, "%s: is a GGUF file; adapters are merged into a model's folder only", path);
+  if (!status && adapter) status = adapter_open(adapter, q->checkpoint, &q->adapter);
   if (!status) status = model_spec_read(path, q->checkpoint, &q->spec);
   if (status) return status;
   if (!checkpoint_keys(q->checkpoint)) q->family = quant_family_of(&q->spec);
@@ -123,7 +127,9 @@ deltaic_status quant_open(const char *path, const struct quant_type *type, struc
 void quant_close_files(struct quant *q) {
   for (size_t i = 0; i < q->count; i++) q->tensors[i].source = NULL;
   if (q->spec.layers) model_spec_free(&q->spec);
+  adapter_close(q->adapter);
   checkpoint_close(q->checkpoint);
+  q->adapter = NULL;
   q->checkpoint = NULL;
 }
 

@@ -125,6 +125,19 @@ static bool is_copied(const struct quant_tensor *t) {
                     file_dtype_kept(t->source->dtype) == t->dtype && !t->plus && !t->minus_exp && !t->heads);
 }
 
+// Reads the tensors that an adapter changes; all others are in memory. sources: `rows` of them, or NULL.
+static deltaic_status load(const struct quant_tensor *t, const struct quant_row *sources, uint64_t rows) {
+  deltaic_status status = t->source ? file_tensor_load(t->source) : DELTAIC_OK;
+  for (uint64_t i = 0; i < rows && sources && !status; i++) status = file_tensor_load(sources[i].tensor);
+  return status;
+}
+
+static void unload(const struct quant_tensor *t, const struct quant_row *sources, uint64_t rows) {
+  if (t->source) file_tensor_unload(t->source);
+  for (uint64_t i = 0; i < rows && sources; i++)
+    if (sources[i].tensor) file_tensor_unload(sources[i].tensor);
+}
+
 static deltaic_status write_tensor(struct writing *w, const struct quant_tensor *t) {
   if (is_copied(t)) return copy(w, t);
   const uint64_t columns = quant_columns(t), rows = quant_rows(t), threads = pool_threads(w->pool);
@@ -132,7 +145,8 @@ static deltaic_status write_tensor(struct writing *w, const struct quant_tensor 
   e.rows = columns < CHUNK ? CHUNK / columns : 1;
   if (e.rows > rows) e.rows = rows;
   e.each = columns < TASK ? TASK / columns : 1;
-  struct quant_row *sources = t->source ? NULL : calloc(t->rank == 1 ? columns : rows, sizeof *sources);
+  const uint64_t source_rows = t->rank == 1 ? columns : rows;
+  struct quant_row *sources = t->source ? NULL : calloc(source_rows, sizeof *sources);
   e.out = malloc(e.rows * e.row_bytes);
   e.scratch = malloc(2 * threads * columns * sizeof *e.scratch);
   deltaic_status status = DELTAIC_OK;
@@ -140,7 +154,9 @@ static deltaic_status write_tensor(struct writing *w, const struct quant_tensor 
     status = fail_memory("the rows of a tensor", e.rows * e.row_bytes + 2 * threads * columns * sizeof *e.scratch);
   if (!status && sources) status = quant_find_rows(w->q, t, sources);
   e.sources = sources;
+  if (!status) status = load(t, sources, source_rows);
   if (!status) status = encode(w, &e);
+  unload(t, sources, source_rows);
   free(sources);
   free(e.out);
   free(e.scratch);

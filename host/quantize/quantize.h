@@ -40,6 +40,7 @@ struct quant_family; // quant_qwen.h
 struct quant {
   const char *path;
   struct checkpoint *checkpoint;
+  struct adapter *adapter; // changes the checkpoint's tensors when they are loaded; NULL: none
   struct model_spec spec;
   const struct quant_type *type;
   const struct quant_family *family; // NULL: names and shapes of tensors are the checkpoint's
@@ -60,8 +61,8 @@ struct quant_tensor *quant_add(struct quant *q, const char *name, deltaic_status
 uint64_t quant_tensor_bytes(const struct quant_tensor *t);
 const struct gguf_type *quant_tensor_type(const struct quant_tensor *t);
 
-// The plan. Call quant_close() even after a failure.
-deltaic_status quant_open(const char *path, const struct quant_type *type, struct quant *out);
+// The plan. adapter: a folder, or NULL. Call quant_close() even after a failure.
+deltaic_status quant_open(const char *path, const char *adapter, const struct quant_type *type, struct quant *out);
 void quant_close_files(struct quant *q); // of the model; the plan stays
 void quant_close(struct quant *q);       // accepts a zeroed struct
 // Chooses every tensor's format (quant_types.c).

@@ -336,9 +336,13 @@ static double distance(const float *x, const float *y, size_t n) {
   return sqrt(error / size);
 }
 
+static deltaic_status quantize_with(const char *from, const char *adapter, const char *to, const char *type) {
+  const deltaic_quantize_options o = {.size = sizeof o, .type = type, .force = true, .threads = 2, .adapter = adapter};
+  return deltaic_quantize(from, to, &o, NULL);
+}
+
 static void quantize(const char *from, const char *to, const char *type) {
-  const deltaic_quantize_options o = {.size = sizeof o, .type = type, .force = true, .threads = 2};
-  assert_ok(deltaic_quantize(from, to, &o, NULL));
+  assert_ok(quantize_with(from, NULL, to, type));
 }
 
 // ---------------------------------------------------------------- tests
@@ -361,13 +365,19 @@ static void check_folder(deltaic_device *device, const char *folder_path, const 
 
 static bool is_folder_of_a_model(const char *path) { return !access(inside(path, "config.json"), F_OK); }
 
-static void every_family_computes_what_its_merged_folder_does(void **state) {
+static void on_cpu(test_of_device test) {
   const deltaic_device_options options = {.size = sizeof options, .index = DELTAIC_DEVICE_INDEX_CPU, .threads = 2};
   const deltaic_context_options none = {.size = sizeof none, .cache_dir = ""};
   deltaic_context *context;
   deltaic_device *cpu;
   assert_ok(deltaic_context_create(&none, &context));
   assert_ok(deltaic_device_open(context, &options, &cpu));
+  test(cpu);
+  deltaic_device_close(cpu);
+  deltaic_context_free(context);
+}
+
+static void check_folders(deltaic_device *cpu) {
   DIR *all = opendir(MODELS);
   struct dirent *e;
   int count = 0;
@@ -381,9 +391,9 @@ static void every_family_computes_what_its_merged_folder_does(void **state) {
   }
   closedir(all);
   assert_true(count > 30);
-  deltaic_device_close(cpu);
-  deltaic_context_free(context);
 }
+
+static void every_family_computes_what_its_merged_folder_does(void **state) { on_cpu(check_folders); }
 
 static void qwen_computes_what_its_merged_folder_does(deltaic_device *device) {
   check_folder(device, large_model(), "large");
@@ -443,6 +453,35 @@ static void memory_counts_adapters(deltaic_device *device) {
   assert_int_equal(deltaic_model_open(device, path, &options, &model), DELTAIC_OUT_OF_MEMORY);
   device->backend->info.memory_bytes = all;
 }
+
+// Merged before the numbers are encoded.
+static void check_merged(deltaic_device *device) {
+  static const char *const names[] = {"released_qwen3_5", "released_qwen3_next", "tiny_gated_delta_product"};
+  const char *whole = copied("whole.gguf"), *small = copied("small.gguf"), *again = copied("again.gguf");
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    char from[512];
+    size_t n;
+    snprintf(from, sizeof from, MODELS "%s", names[i]);
+    const char *path = widened(from), *adapter = make_adapter(path, "adapter");
+    assert_ok(quantize_with(path, adapter, whole, "f32"));
+    assert_ok(quantize_with(path, adapter, small, "q8_0"));
+    quantize(whole, again, "q8_0");
+    float *merged = logits_of(device, path, adapter, PROMPT, exact, &n),
+          *x = logits_of(device, whole, NULL, PROMPT, exact, &n),
+          *y = logits_of(device, small, NULL, PROMPT, exact, &n),
+          *z = logits_of(device, again, NULL, PROMPT, exact, &n);
+    if (!(distance(merged, x, n) <= 5e-6) || distance(y, z, n) > 0)
+      fail_msg("%s: %g, %g", names[i], distance(merged, x, n), distance(y, z, n));
+    free(merged);
+    free(x);
+    free(y);
+    free(z);
+    assert_int_equal(quantize_with(whole, adapter, small, "q8_0"), DELTAIC_UNSUPPORTED);
+    ASSERT_MESSAGE("whole.gguf: is a GGUF file; adapters are merged into a model's folder only");
+  }
+}
+
+static void quantizing_merges_adapters(void **state) { on_cpu(check_merged); }
 
 static uint64_t fingerprint(deltaic_device *device, const char *path, const char *adapter) {
   deltaic_model *model = open_with(device, path, adapter);
@@ -554,6 +593,37 @@ static void adapters_that_do_not_fit_are_refused(deltaic_device *device) {
   }
 }
 
+// Every byte of the file's header, in three ways: no crash, and a sentence for what is refused.
+static void changed_headers_are_refused_or_harmless(deltaic_device *device) {
+  const char *path = copied("small.gguf"), *adapter = make("wrong");
+  const deltaic_model_options o = {.size = sizeof o, .adapter = adapter};
+  char file[600];
+  struct written *w = begin();
+  quantize(large_model(), path, "q8_0");
+  add(w, LAYER "1.self_attn.k_proj.lora_A.weight", 2, (uint64_t[]){3, 256});
+  add(w, LAYER "1.self_attn.k_proj.lora_B.weight", 2, (uint64_t[]){128, 3});
+  add(w, LAYER "0.linear_attn.dt_bias", 1, (uint64_t[]){6});
+  snprintf(file, sizeof file, "%s", inside(adapter, "adapter_model.safetensors"));
+  write_all(w, file);
+  write_text(inside(adapter, "adapter_config.json"), config);
+  assert_ok(deltaic_model_inspect_with(device, path, &o, NULL, NULL, NULL));
+  uint64_t length;
+  FILE *f = fopen(file, "r+b");
+  assert_true(f && fread(&length, sizeof length, 1, f) == 1 && length < 1000);
+  for (long at = 0; at < 8 + (long)length; at++) {
+    static const int changes[] = {1, 2, 0x80};
+    int byte = EOF;
+    assert_true(!fseek(f, at, SEEK_SET) && (byte = fgetc(f)) != EOF);
+    for (size_t k = 0; k < 4; k++) { // and back
+      assert_true(!fseek(f, at, SEEK_SET) && fputc(k < 3 ? byte ^ changes[k] : byte, f) != EOF && !fflush(f));
+      if (deltaic_model_inspect_with(device, path, &o, NULL, NULL, NULL))
+        assert_true(strlen(deltaic_last_error()) > 20);
+    }
+  }
+  fclose(f);
+  assert_ok(deltaic_model_inspect_with(device, path, &o, NULL, NULL, NULL));
+}
+
 // A tensor that is there whole and as a pair.
 static void what_changes_a_tensor_twice_is_refused(deltaic_device *device) {
   const char *path = copied("small.gguf"), *adapter = make("wrong");
@@ -609,9 +679,11 @@ int main(void) {
       cmocka_unit_test_setup_teardown(every_family_computes_what_its_merged_folder_does, make_folder, clear),
       ON_DEVICES(qwen_computes_what_its_merged_folder_does),
       ON_DEVICES(blocks_stay_and_compute_what_their_numbers_do),
+      cmocka_unit_test_setup_teardown(quantizing_merges_adapters, make_folder, clear),
       ON_DEVICES(memory_counts_adapters),
       ON_DEVICES(models_with_other_adapters_are_others),
       ON_DEVICES(adapters_that_do_not_fit_are_refused),
+      ON_DEVICES(changed_headers_are_refused_or_harmless),
       ON_DEVICES(what_changes_a_tensor_twice_is_refused),
       ON_DEVICES(numbers_that_are_not_finite_are_refused),
   };
