@@ -65,7 +65,7 @@ struct new_tensors {
 struct weights {
   struct checkpoint *checkpoint;
   struct new_tensors *made; // of a new model; NULL: there is a checkpoint
-  struct adapter *adapter; // NULL: none
+  struct adapter *adapter;  // NULL: none
   const struct model_spec *model;
   struct backend *backend; // NULL: sizes are measured, nothing is uploaded
   bool f32;                // all matrices are stored in f32, whatever their format is

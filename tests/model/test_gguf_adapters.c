@@ -624,34 +624,34 @@ static void changed_headers_are_refused_or_harmless(deltaic_device *device) {
   assert_ok(deltaic_model_inspect_with(device, path, &o, NULL, NULL, NULL));
 }
 
-// A tensor that is there whole and as a pair.
-static void what_changes_a_tensor_twice_is_refused(deltaic_device *device) {
+// What the tensors of an adapter over a Q8_0 file are refused with; the caller fills them.
+static void refuse(deltaic_device *device, struct written *w, const char *message) {
   const char *path = copied("small.gguf"), *adapter = make("wrong");
   const deltaic_model_options o = {.size = sizeof o, .adapter = adapter};
-  struct written *w = begin();
   deltaic_model *model;
   quantize(large_model(), path, "q8_0");
-  add(w, LAYER "1.self_attn.k_proj.lora_A.weight", 2, (uint64_t[]){3, 256});
-  add(w, LAYER "1.self_attn.k_proj.lora_B.weight", 2, (uint64_t[]){128, 3});
-  add(w, LAYER "1.self_attn.k_proj.weight", 2, (uint64_t[]){128, 256});
   write_all(w, inside(adapter, "adapter_model.safetensors"));
   write_text(inside(adapter, "adapter_config.json"), config);
   assert_true(deltaic_model_open(device, path, &o, &model) != DELTAIC_OK);
-  ASSERT_MESSAGE("changes tensor blk.1.attn_k.weight twice");
+  ASSERT_MESSAGE(message);
+}
+
+static struct written *key_pair(float first) {
+  struct written *w = begin();
+  add(w, LAYER "1.self_attn.k_proj.lora_A.weight", 2, (uint64_t[]){3, 256})[0] = first;
+  add(w, LAYER "1.self_attn.k_proj.lora_B.weight", 2, (uint64_t[]){128, 3});
+  return w;
+}
+
+// A tensor that is there whole and as a pair.
+static void what_changes_a_tensor_twice_is_refused(deltaic_device *device) {
+  struct written *w = key_pair(0);
+  add(w, LAYER "1.self_attn.k_proj.weight", 2, (uint64_t[]){128, 256});
+  refuse(device, w, "changes tensor blk.1.attn_k.weight twice");
 }
 
 static void numbers_that_are_not_finite_are_refused(deltaic_device *device) {
-  const char *path = copied("small.gguf"), *adapter = make("wrong");
-  const deltaic_model_options o = {.size = sizeof o, .adapter = adapter};
-  struct written *w = begin();
-  deltaic_model *model;
-  quantize(large_model(), path, "q8_0");
-  add(w, LAYER "1.self_attn.k_proj.lora_A.weight", 2, (uint64_t[]){3, 256})[5] = NAN;
-  add(w, LAYER "1.self_attn.k_proj.lora_B.weight", 2, (uint64_t[]){128, 3});
-  write_all(w, inside(adapter, "adapter_model.safetensors"));
-  write_text(inside(adapter, "adapter_config.json"), config);
-  assert_true(deltaic_model_open(device, path, &o, &model) != DELTAIC_OK);
-  ASSERT_MESSAGE("is not finite");
+  refuse(device, key_pair(NAN), "is not finite");
 }
 
 static int remove_below(void *path, const char *name) { return remove(inside(path, name)); }
