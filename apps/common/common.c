@@ -163,7 +163,7 @@ uint32_t random_below(uint64_t *state, uint32_t below) {
 
 double time_now(void) { return 1e-9 * (double)platform_clock_ns(); }
 
-static bool line_shown;
+static atomic_bool line_shown; // several threads of the server print
 
 void progress_begin(struct progress *progress, const char *label, const char *unit, bool quiet) {
   double now = time_now();
@@ -196,8 +196,7 @@ void progress_count(struct progress *progress, uint64_t done) {
 }
 
 void progress_clear(void) {
-  if (line_shown) fputs("\r\033[K", stderr);
-  line_shown = false;
+  if (atomic_exchange(&line_shown, false)) fputs("\r\033[K", stderr);
 }
 
 // ---------------------------------------------------------------- Ctrl-C
