@@ -85,7 +85,7 @@ int command_rank(int argc, char **argv) {
       LIST('l', "layers", "N,N,...", &r.layers, 0, 0, "layers to draw; without it, some from the first to the last"),
       FLAG('q', "quiet", &r.engine.quiet, "no progress and no warnings"),
       FLAG(0, "json", &r.as_json, "print one JSON object"),
-      ENGINE_OPTIONS_MODEL(&r.engine, ENGINE_DEFAULT_MODEL),
+      ENGINE_OPTIONS(&r.engine),
       OPTIONS_END,
   };
   if (!options_parse(&usage, options, argc, argv, &arguments, &code)) return code;
@@ -94,6 +94,9 @@ int command_rank(int argc, char **argv) {
     return complain(EXIT_USAGE, "%s: --separator goes with plain text", r.text);
   if (arguments.count > 1 && !strcmp(r.text, "-"))
     return complain(EXIT_USAGE, "several checkpoints cannot all read standard input");
+  if (arguments.count > 1 && r.engine.adapter) return complain(EXIT_USAGE, "--adapter goes with one checkpoint");
+  if (r.plot && r.engine.adapter)
+    return complain(EXIT_USAGE, "--plot draws the checkpoint's own weights: it takes no --adapter");
   if (r.layers.count && !r.plot) return complain(EXIT_USAGE, "--layers chooses what --plot draws");
   if (arguments.count && r.engine.model)
     return complain(EXIT_USAGE, "give models as arguments or with --model, not both: \"%s\" and \"%s\"",

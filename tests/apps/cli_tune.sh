@@ -125,7 +125,11 @@ for form in "$dir/merged" "$tiny --adapter $dir/adapter" "$tiny"; do
   "$program" generate -m $form -d cpu -q --greedy --no-echo -n 24 --prompt "The " >>"$dir/greedy" 2>"$dir/err" || complain "$form does not run"
   echo >>"$dir/greedy"
   "$program" perplexity -m $form -d cpu -q --json "$text" 2>"$dir/err" | grep '"nll"' >>"$dir/nll"
+  "$program" rank -m $form -d cpu -q --json --text "$text" --tokens 40 2>"$dir/err" | grep -m 1 '"stable_rank"' >>"$dir/ranks"
 done
+[ "$(sort -u "$dir/ranks" | wc -l)" = 2 ] && [ "$(head -n 2 "$dir/ranks" | sort -u | wc -l)" = 1 ] || complain "adapters: other ranks"
+always=() && refused 2 'takes no --adapter' rank "$tiny" --adapter "$dir/adapter" --text "$text" --plot "$dir"
+refused 2 'adapter goes with one checkpoint' rank "$tiny" "$tiny" --adapter "$dir/adapter" --text "$text" && always=(tune -d cpu)
 [ "$(sort -u "$dir/nll" | wc -l)" = 2 ] && [ "$(head -n 2 "$dir/nll" | sort -u | wc -l)" = 1 ] || complain "adapters: other losses"
 [ "$(sed -n '1,/^$/p' "$dir/greedy" | head -n 1)" ] || complain "adapters: no text"
 # Over a GGUF file: nearly the same loss, by weights that stay blocks, and memory for A and B.
