@@ -9,7 +9,6 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum { GPU_SLOTS = 64, CPU_SLOTS = 8, GPU_GROUP = 32, CPU_GROUP = 6 };
 enum { FIRST_SLICE = 128, GPU_SLICE = 4096 };
@@ -21,15 +20,11 @@ static bool on_gpu(const struct batch *b) {
   return kind != DELTAIC_DEVICE_CPU && kind != DELTAIC_DEVICE_SOFTWARE;
 }
 
-// Rows of an expert depend on the tokens of all texts, so such a model computes every text alone.
-static bool has_experts(const deltaic_model_info *info) {
-  return strstr(info->architecture, "moe") || strstr(info->architecture, "next");
-}
-
-// The sequences of every step.
+// The sequences of every step. Rows of an expert depend on the tokens of all texts, so a model with experts computes
+// every text alone.
 static uint32_t group_of(const struct batch *b) {
   if (!b->server->options.reproducible) return 0;
-  if (has_experts(&b->server->engine.model_info)) return 1;
+  if (b->server->engine.model_info.experts) return 1;
   return on_gpu(b) ? GPU_GROUP : CPU_GROUP;
 }
 
