@@ -170,14 +170,15 @@ static bool read_line(const struct chat *c, char **line, size_t *room, size_t *b
 }
 
 // Takes a line and saves --history. A new answer is always saved. A turn that is taken back is saved only if the file
-// holds this branch. So a branch that has just been opened does not replace the file.
+// holds this branch. So a branch that has just been opened does not replace the file. A system text alone is not saved.
 static int take_and_save(struct chat *c, const char *line, size_t bytes) {
   const struct node *before = chat_leaf(c);
   const uint32_t branch = c->branch, turns = node_turns(before);
   int code = take_line(c, line, bytes);
   if (!c->request->history || c->branch != branch || chat_leaf(c) == before) return code;
-  const bool answered = chat_leaf(c)->parent && node_turns(chat_leaf(c)) >= turns;
-  if (!answered && branch != c->file_branch) return code;
+  const uint32_t now = node_turns(chat_leaf(c));
+  const bool answered = now && now >= turns, taken_back = now < turns;
+  if (!answered && !(taken_back && branch == c->file_branch)) return code;
   c->file_branch = branch;
   int saved = chat_save(c, c->request->history);
   return code ? code : saved;

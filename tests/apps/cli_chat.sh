@@ -145,6 +145,7 @@ same "$(cat "$dir/err")" '* 1  2 turns, the last: b' 'the history is not the onl
 refused 2 'system: .*talk has a conversation already' chat "$dir/tiny_gated_deltanet" --template chatml \
   --history "$dir/talk" --system 'Another'
 chat 0 "$dir/tiny_gated_deltanet" '/system Hello\n' -q --template chatml --history "$dir/none"
+[ ! -e "$dir/none" ] || complain "$last: a conversation without an answer was saved"
 
 # ---- conversations that do not fit
 tell() { chat 1 "$dir/tiny_gated_deltanet" "/load $1\n" -q --template chatml; }
