@@ -15,9 +15,10 @@ static const struct usage usage = {
     .arguments = "[options] [MODEL...] FILE",
     .summary = "Measures how well a model predicts a text: the mean negative log-likelihood of its tokens, and the "
                "perplexity, which is its exponential. Lower is better. FILE is plain text, JSONL with a field "
-               "\"text\" (.jsonl), or token ids (.safetensors, the tensor \"tokens\"); - is standard input.",
+               "\"text\" (.jsonl), or token ids (.safetensors, the tensor \"tokens\"); - is plain text "
+               "from standard input.",
     .text =
-        "Records of JSONL have begin and end tokens and are one text. "
+        "The records of JSONL are joined to one text, each with its begin and end tokens. "
         "The text is cut into windows of --window tokens. Each window starts from a zero state. Its first token has "
         "nothing "
         "before it and is not scored, unless --bos puts the begin token there. With --stride below --window, windows "
@@ -44,7 +45,7 @@ struct request {
 
 // ---------------------------------------------------------------- reports
 
-// Loss per word and per byte exists only if every token of a text except the first one was predicted.
+// Loss per word and per byte exists only if the file has text, and every token but the first was predicted.
 static bool is_whole(const struct score *s, bool complete) {
   return complete && s->bytes && s->likelihood.predictions + 1 >= s->count;
 }

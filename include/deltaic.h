@@ -225,11 +225,11 @@ typedef struct deltaic_model_options {
      the others are opened (without PATH/ when it is ""). Headers are kept in memory, tensors are read whole, each when
      its turn comes. */
   const deltaic_source *source;
-  const char *adapter; /* NULL, or a folder with LoRA adapters in PEFT's format (adapter_config.json and
-                          adapter_model.safetensors), of the file system, whose tensors have the names of the model's
-                          folder. They are merged into a folder's weights, of 16 or 32 bits, as these are uploaded. Over
-                          a GGUF file the weights stay as they are, and A and B are weights of their own, in f32.
-                          Experimental. */
+  const char *adapter; /* NULL, or a folder of the file system with LoRA adapters in PEFT's format (adapter_config.json
+                          and adapter_model.safetensors). Their tensors are named as those of the model's folder, for a
+                          GGUF file too. A folder's weights are merged with them during the upload; those that change
+                          must have 16 or 32 bits. A GGUF file's weights stay as they are, and A and B become separate
+                          weights in f32. Experimental. */
 } deltaic_model_options;
 
 typedef struct deltaic_model_info {
@@ -249,7 +249,7 @@ typedef struct deltaic_model_info {
   bool grows;            /* has global attention: the state grows with the sequence */
   int32_t bos_token;     /* -1 when there is none */
   int32_t eos_token;     /* the first of deltaic_model_ends(); -1 when there is none */
-  uint64_t fingerprint;  /* of config.json and every tensor's name, shape and data; 0 from deltaic_model_inspect() */
+  uint64_t fingerprint;  /* of config.json, every tensor's name, shape and data, and an adapter; 0 if only inspected */
   int32_t experts;            /* of the first layer with a mixture of experts; 0: there is none */
   int32_t experts_per_token;  /* that the router chooses */
   int32_t expert_width;       /* of one of them */
@@ -296,7 +296,8 @@ typedef struct deltaic_session_options {
 DELTAIC_API deltaic_status deltaic_model_inspect(const deltaic_device *device, const char *path,
                                                  const deltaic_session_options *session, deltaic_model_info *info,
                                                  deltaic_memory *memory);
-/* The same of a model that is opened with these options (adapter, attention_window, source). NULL: defaults. */
+/* The same for a model that would be opened with these options, of which adapter, attention_window and source matter.
+ * options: NULL for defaults. */
 DELTAIC_API deltaic_status deltaic_model_inspect_with(const deltaic_device *device, const char *path,
                                                       const deltaic_model_options *options,
                                                       const deltaic_session_options *session, deltaic_model_info *info,
@@ -845,8 +846,8 @@ typedef struct deltaic_quantize_options {
   uint32_t threads;          /* 0: all cores */
   deltaic_progress progress; /* bytes of tensors written */
   void *progress_user;
-  const char *adapter; /* NULL, or a folder with adapters that are merged first, as deltaic_model_options has it. Then
-                          tensors are read whole, one at a time. UNSUPPORTED for GGUF files. Experimental. */
+  const char *adapter; /* NULL, or a folder with adapters that are merged first, as in deltaic_model_options. A tensor
+                          that they change is held whole. UNSUPPORTED for GGUF files. Experimental. */
 } deltaic_quantize_options;
 
 /* path: as for deltaic_model_open(). out: the file; it appears when it is complete, and a failure leaves what was

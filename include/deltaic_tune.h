@@ -52,7 +52,7 @@ typedef struct deltaic_tune_options {
 } deltaic_tune_options;
 
 /* Writes config.json and model.safetensors (f32) into a folder that is there: a new model, with first values as
- * flash-linear-attention draws them. config: a file, of any family but those with mixtures of experts. */
+ * flash-linear-attention draws them. config: a config.json of any family, without mixtures of experts. */
 DELTAIC_PRUNE_API deltaic_status deltaic_tune_initialize(const char *config, uint64_t seed, const char *folder);
 
 /* path: a folder. options: NULL for defaults. */

@@ -43,7 +43,7 @@ struct engine_options {
 
 #define ADAPTER_OPTION(e)                                                                                              \
   TEXT(0, "adapter", "DIR", &(e)->adapter,                                                                             \
-       "folder with LoRA adapters in PEFT's format, for a model's folder or a GGUF file")
+       "folder with LoRA adapters in PEFT's format; the model may be a folder or a GGUF file")
 
 #define ATTENTION_WINDOW_OPTION(e)                                                                                     \
   COUNT(0, "attention-window", "N", &(e)->attention_window, 0, INT32_MAX,                                              \

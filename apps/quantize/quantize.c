@@ -118,7 +118,7 @@ int command_quantize(int argc, char **argv) {
       FLAG(0, "json", &r.as_json, "print one JSON object"),
       ENGINE_OPTIONS_MODEL(&r.score.engine, "; or the first argument"),
       TEXT(0, "adapter", "DIR", &r.score.engine.adapter,
-           "folder with LoRA adapters in PEFT's format, which are merged into a model's folder first"),
+           "folder with LoRA adapters in PEFT's format, merged first; MODEL must be a folder"),
       OPTIONS_END,
   };
   if (!options_parse(&usage, options, argc, argv, &arguments, &code)) return code;

@@ -72,12 +72,12 @@ int command_rank(int argc, char **argv) {
   const struct option options[] = {
       HEADING("text"),
       TEXT('f', "text", "FILE", &r.text,
-           "the text to read; JSONL (.jsonl), whose records are documents; or token ids (.safetensors); - is standard "
-           "input"),
+           "plain text, JSONL (.jsonl; each record is a document) or token ids (.safetensors) to read; - is plain text "
+           "from standard input"),
       COUNT('n', "tokens", "N", &r.tokens, 0, 0, "only the first N tokens; 0: all"),
       COUNT('e', "every", "N", &r.every, 1, 4096, "record states after every N tokens"),
       TEXT(0, "separator", "TEXT", &r.separator,
-           "the text between documents; each document is read after a begin token, and plots mark its beginning"),
+           "the text between documents of plain text; each is read after a begin token, and plots mark its beginning"),
       HEADING("output"),
       FLAG(0, "heads", &r.heads, "a row for each head"),
       OUTPUT(0, "csv", "FILE", &r.csv, "write every measure of every recorded state"),
