@@ -10,7 +10,7 @@ struct seen {
   uint8_t *chosen; // one for each expert
   int32_t experts, layer;
   uint64_t distinct, layers; // sums over the layers
-  size_t rows;               // of tokens, evaluated at once
+  size_t rows;               // tokens of the last evaluation that was probed
 };
 
 static bool on_chosen(void *user, const deltaic_probed *p) {
@@ -35,7 +35,7 @@ static deltaic_status evaluate(const struct bench *b, uint32_t tokens) {
   return status ? status : deltaic_session_eval(b->session, b->tokens, tokens, DELTAIC_LOGITS_NONE, NULL);
 }
 
-// *whole: the tokens were evaluated at once, not in slices.
+// *whole receives whether the tokens were evaluated at once, not in slices.
 static deltaic_status count_chosen(const struct bench *b, struct experts_row *row, bool *whole) {
   const deltaic_model_info *m = &b->engine.model_info;
   struct seen seen = {.chosen = must_resize(NULL, (size_t)m->experts), .experts = m->experts, .layer = -1};

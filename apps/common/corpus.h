@@ -11,7 +11,7 @@ struct corpus {
   size_t count;
   size_t *ends; // where each text ends, if texts are separate
   size_t end_count;
-  uint64_t words, bytes; // of all texts, without files of tokens
+  uint64_t words, bytes; // of all texts; files of tokens add none
 };
 
 // separate: texts are a line of plain text, with begin and end tokens; a record; or a file of tokens.
@@ -25,6 +25,6 @@ struct corpus_reading {
 // the vocabulary.
 int corpus_read(struct corpus *corpus, const struct corpus_reading *reading, const char *const *files, size_t count);
 void corpus_free(struct corpus *corpus);
-// Whether a file of this name is plain text.
+// Whether a file of this name is read as plain text.
 bool corpus_is_plain(const char *path);
 #endif

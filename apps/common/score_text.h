@@ -24,7 +24,7 @@ struct score {
   struct likelihood likelihood;
   struct positions *positions; // NULL: not requested
   size_t first_id;             // 1 if ids[0] is the begin token
-  uint64_t words, bytes;       // of the text; 0: the file has tokens
+  uint64_t words, bytes;       // of the text; 0: the file has token ids
   uint64_t evaluated, total;
   size_t windows_done;
   double seconds;

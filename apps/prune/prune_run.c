@@ -136,8 +136,8 @@ static void copy_ids(const int32_t *tokens, size_t count, struct corpus *out) {
   out->count = count;
 }
 
-// Reads the calibration text. If it is the text of --recover, the part that is held back is not in it. Standard input
-// is no file, and can be read only once.
+// Reads the calibration text. If it is the text of --recover, the part that is held back is not in it. The names
+// are compared too: standard input ("-") is no file for same_file(), and can be read only once.
 static int read_text(struct prune_work *w) {
   const struct prune_request *r = w->r;
   const bool same = r->recover && (!strcmp(r->text, r->recover) || same_file(r->text, r->recover));

@@ -149,7 +149,7 @@ static const char *next_separator(const char *text, const char *end, const char 
   return end;
 }
 
-// JSONL, of which every record is a document, or tokens.
+// Reads JSONL, each record of which is a document, or token ids.
 static int read_records(struct reading *r, const struct rank_request *request) {
   const struct corpus_reading reading = {r->m->path, request->tokens, true};
   struct corpus texts;

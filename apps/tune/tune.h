@@ -52,7 +52,7 @@ struct tune_work {
 // Each returns an exit code, and prints a message if it is not EXIT_OK.
 int tune_start(struct tune_work *w); // tune_start.c: from nothing: makes w->made, with a tokenizer
 void tune_start_end(struct tune_work *w);
-// tune_teacher.c: that the teacher is not replaced; that ids stand for the same tokens, where both models have a
+// tune_teacher.c: check that no output replaces the teacher; that ids stand for the same tokens, if both models have a
 // tokenizer.
 int tune_check_teacher(const struct tune_request *r);
 int tune_compare_tokens(const struct tune_work *w);
@@ -60,7 +60,7 @@ int tune_run(struct tune_work *w); // tune_run.c: all steps; EXIT_INTERRUPTED af
 // After a failure: saves the state of the finished steps; after a loss or gradient that is not finite, saves the last
 // good state instead. Says what failed and where the state is.
 int tune_keep(struct tune_work *w, deltaic_status status);
-bool tune_stopped(const struct tune_work *w); // by --stop-at
+bool tune_stopped(const struct tune_work *w); // before the last step, by --stop-at or Ctrl-C
 // tune_note.c: what a state has besides the library's: the options that steps depend on, and what was measured so far.
 char *tune_note(const struct tune_work *w);                // the caller frees it
 int tune_note_read(struct tune_work *w, const char *note); // refuses another run's

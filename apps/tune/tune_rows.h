@@ -31,7 +31,7 @@ struct tune_rows {
 
 // How texts become rows. separate: every line of a file, record of JSONL, or file of tokens begins a row of its own;
 // else all are one text. A row has at most `window` tokens. rest: the tokens after the last full window are a row too;
-// if texts are separate it always is.
+// if texts are separate, they always are.
 struct tune_reading {
   struct corpus_reading texts;
   uint32_t window;

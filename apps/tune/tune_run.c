@@ -214,8 +214,8 @@ static deltaic_status go_on(struct tune_work *w, struct buffer *b, double rate) 
   return status == DELTAIC_CANCELLED && interrupted() ? DELTAIC_OK : status; // while pipelines were compiled
 }
 
-// Checks that the loss of the last weights is finite, because no further step has computed it. Where the training stops
-// early, and may go on from them, the gradient is checked too.
+// Checks that the loss of the last weights is finite, because no further step has computed it. If the training stops
+// early, it may go on from these weights, so the gradient is checked too.
 static int check_last(struct tune_work *w, struct buffer *b) {
   const bool measured = w->measured_count && w->measured[w->measured_count - 1].step == w->done;
   const bool stopped = tune_stopped(w);

@@ -1,4 +1,4 @@
-// tune_teacher: checks the teacher before any work: it must not be what is written, and its tokens must be the model's.
+// tune_teacher: checks before any work that no output replaces the teacher, and that its tokens are the model's.
 #include "tune.h"
 
 #include <stdio.h>
@@ -18,7 +18,7 @@ int tune_check_teacher(const struct tune_request *r) {
 enum { LONGEST = 1024 }; // of longer tokens only the lengths are compared
 
 struct token {
-  deltaic_status status; // fails where an id has no token, or a longer one
+  deltaic_status status; // a failure: the id has no token, or a longer one
   char bytes[LONGEST];
   size_t count;
 };
@@ -28,7 +28,7 @@ static void read_token(struct token *t, const deltaic_tokenizer *tokenizer, int3
   t->status = deltaic_tokenizer_token_bytes(tokenizer, id, t->bytes, sizeof t->bytes, &t->count);
 }
 
-// Of ids that both have.
+// Compares the tokens of ids that both have.
 static int compare(const struct tune_work *w, const deltaic_tokenizer *ours, const deltaic_tokenizer *theirs) {
   const int32_t a = deltaic_tokenizer_size(ours), b = deltaic_tokenizer_size(theirs);
   struct token x, y;

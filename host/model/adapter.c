@@ -38,7 +38,7 @@ struct adapter {
   bool root; // s is alpha / sqrt(rank)
 };
 
-// Whether roles ask for the adapter's tensors; else it changes the base's.
+// Whether the base is a GGUF file, whose layers ask for the adapter's tensors by role; else its tensors are changed.
 static bool by_role(const struct adapter *a) { return checkpoint_keys(a->base) != NULL; }
 
 static uint64_t elements(const struct file_tensor *t) {
@@ -211,7 +211,7 @@ static deltaic_status take_pair(struct adapter *a, const struct file_tensor *A, 
   return by_role(a) ? DELTAIC_OK : take(a, A, module + strlen(PREFIX), c);
 }
 
-// Checks its name. Over a folder, it changes a tensor.
+// Checks the tensor's name. If the base is a folder, lets it change the base's tensor.
 static deltaic_status take_tensor(struct adapter *a, const struct file_tensor *t) {
   const size_t prefix = strlen(PREFIX);
   bool known = false;

@@ -1,7 +1,7 @@
 // adapter.h: LoRA adapters in PEFT's format, a folder with adapter_config.json and adapter_model.safetensors, which
-// name the tensors of a model's folder. Of a folder, these are changed when they are read: W = W0 + s B A, or a tensor
-// that is stored whole in place of W0. Over a GGUF file, whose blocks stay as they are, the adapter is asked for what
-// belongs to a role, and A and B become weights of their own (weights.h).
+// name the tensors of a model's folder. If the model is a folder, its tensors are changed when they are read: W = W0 +
+// s B A, where a tensor that the adapter stores whole replaces W0. If it is a GGUF file, its blocks stay as they are:
+// layers ask for what the adapter has for a role, and A and B become separate weights (weights.h).
 #ifndef ADAPTER_H
 #define ADAPTER_H
 #include "names.h"
@@ -16,13 +16,13 @@ void adapter_close(struct adapter *a); // accepts NULL; no tensor of the checkpo
 // Of W = W0 + s B A: A (rank, columns), B (rows, rank).
 struct adapter_pair {
   struct file_tensor *A, *B;     // NULL: none
-  const struct row_map *order;   // the role's row in the model's folder; NULL: the same
-  const struct row_map *rows;    // where that lies in B; NULL: the same
-  const struct row_map *columns; // the column of A that is this one; NULL: the same
+  const struct row_map *order;   // from the role's row in the file to that in the model's folder; NULL: the same
+  const struct row_map *rows;    // from there to the row of B; NULL: the same
+  const struct row_map *columns; // from the role's column in the file to that of A; NULL: the same
   float s;
 };
 
-// What a layer of a GGUF file asks for: a role of (rows, cols), or (rows) if cols is 0, which the file has as `base`.
+// What a layer of a GGUF file asks for: a role of (rows, cols), or (rows) if cols is 0. base: its tensor in the file.
 struct adapter_ask {
   const struct named_tensor *base;
   const struct names *names; // of the layer in the file
@@ -32,13 +32,13 @@ struct adapter_ask {
   int64_t item; // of a role that is a list; else -1
   uint32_t rows, cols;
 };
-// Finds a tensor in place of the base, whose rows are those of its row_order and then of its `rows`; or a pair; or
-// neither. Over a folder: neither.
+// Finds *whole, which replaces the base (row_order and then `rows` map the role's rows to its own), *pair, both or
+// neither. If the model is a folder: neither.
 deltaic_status adapter_find(struct adapter *a, const struct adapter_ask *ask, struct named_tensor *whole,
                             struct adapter_pair *pair);
-// Fails with the name of a tensor that nothing has asked for.
+// Fails if nothing has asked for some tensor of the adapter, and names the tensor.
 deltaic_status adapter_leftovers(struct adapter *a);
-// Adds the adapter to the hash of a model's tensors, if these do not show it.
+// Adds the adapter to the hash of a GGUF file's tensors, which it leaves unchanged. If the model is a folder: nothing.
 deltaic_status adapter_fingerprint(struct adapter *a, uint64_t *fingerprint);
 
 // w (rows, cols) += s B A, with A (rank, cols) and B (rows, rank). Every program adds in this order, so that merged

@@ -9,7 +9,7 @@ struct low_part {
   const struct layer_spec *layer;
   uint32_t end;   // the first row after the part's own
   uint32_t zeros; // rows after these
-  uint64_t first; // row in the stacked A
+  uint64_t first; // of its rows in the stacked A
 };
 
 struct low_rank {

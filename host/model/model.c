@@ -173,7 +173,7 @@ deltaic_status model_declare(struct deltaic_model *m, struct backend *backend, c
   return status;
 }
 
-// What is only needed until the weights are uploaded.
+// Closes what is needed only until the weights are uploaded.
 static void close_files(struct deltaic_model *m) {
   adapter_close(m->adapter);
   checkpoint_close(m->checkpoint);

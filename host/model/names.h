@@ -84,8 +84,8 @@ struct tensor_name {
   const struct row_map *rows; // NULL: the tensor's rows are the role's
   float plus;                 // added to every element of a vector: 1 where a norm is stored as its weight minus 1
   bool minus_exp;             // elements x of the vector are stored as -exp(x)
-  // Of a GGUF file: the role's row or column in the model's folder that is `row` here; NULL: the same. `count` is not
-  // used.
+  // Of a GGUF file: from a row or column of the role in the file to that in the model's folder; NULL: the same. `count`
+  // is not used.
   const struct row_map *row_order, *column_order;
 };
 
@@ -118,13 +118,13 @@ struct named_tensor names_find(const struct names *names, struct checkpoint *che
 // Item m of a role that is a list of tensors.
 struct named_tensor names_item(const struct names *names, struct checkpoint *checkpoint, uint32_t layer, enum role role,
                                uint32_t m) INSIDE(names_item);
-// The same of what `look` finds by name; item < 0: names_find(), else names_item().
+// The same, with `look` to find a tensor by its name. item < 0: as names_find(), else as names_item().
 typedef struct file_tensor *(*names_lookup)(void *context, const char *name);
 struct named_tensor names_look(const struct names *names, names_lookup look, void *context, uint32_t layer,
                                enum role role, int64_t item);
 // The usual tensor of a role; NULL: the family has none.
 const struct tensor_name *names_usual(const struct names *names, enum role role);
-// Writes its name.
+// Writes the name of a role's usual tensor.
 void names_write(const struct names *names, uint32_t layer, enum role role, char *text, size_t capacity)
     INSIDE(names_write);
 // The reverse: whether a tensor of this name has one of `roles`, and in which layer.

@@ -102,7 +102,7 @@ static uint64_t joined_v_at(const struct layer_spec *layer, uint32_t row) {
   return query_count(layer) + (uint64_t)s->kv_heads * s->d + row;
 }
 
-// Qwen3.5 in GGUF: value heads are tiled. Rows (of out_proj columns) of Dv elements a head, and of one.
+// Qwen3.5 in GGUF: value heads are tiled. values_at: a head has Dv rows (columns of out_proj). heads_at: it has one.
 static uint64_t values_at(const struct layer_spec *layer, uint32_t row) {
   const struct delta_spec *s = layer->spec;
   return s->tiled ? (uint64_t)delta_untiled(s, row / s->Dv) * s->Dv + row % s->Dv : row;

@@ -17,7 +17,7 @@ deltaic_status weights_status(const struct weights *w) { return w->status != DEL
 
 // ---------------------------------------------------------------- finding
 
-// The families' tables have biases of convolutions, which only some checkpoints have.
+// Biases of convolutions are in the families' tables, but only some checkpoints have them, and new models do not.
 static bool is_conv_bias(enum role role) {
   return role == ROLE_Q_CONV_BIAS || role == ROLE_K_CONV_BIAS || role == ROLE_V_CONV_BIAS;
 }
@@ -55,7 +55,8 @@ static void shape_text(const struct file_tensor *t, char *text, size_t capacity)
     n += (size_t)snprintf(text + n, capacity - n, "%s%llu", i ? ", " : "", (unsigned long long)t->shape[i]);
 }
 
-// Replaces or adds what an adapter has for the part, which is one of item `item` of a role; -1: of a role.
+// Gives the part what an adapter has for it: a tensor that replaces its source, a pair. item: of a role that is a list;
+// else -1.
 static void adapt(struct weights *w, uint32_t layer, enum role role, int64_t item, const struct named_tensor *base,
                   uint32_t cols, struct weight_part *part) {
   struct named_tensor whole;

@@ -15,7 +15,7 @@ struct weight_part {
   uint64_t first;            // row of the source, or of the map, that is row 0
   const struct row_map *map; // NULL: the source's rows are the role's
   const struct layer_spec *layer;
-  const struct row_map *order; // of an adapter's tensor: the role's row in the folder, which the map takes; or NULL
+  const struct row_map *order; // of an adapter's tensor: applied to a row before the map (names.h); or NULL
   float plus;                  // names.h; this and the next only of vectors
   bool minus_exp;
   struct adapter_pair pair; // what an adapter adds to it
@@ -49,13 +49,13 @@ struct weight_request {
 // A tensor that the layers of a new model ask for.
 struct new_tensor {
   uint32_t layer; // 0 outside the layers
-  enum role role; // the first of those that it has
+  enum role role; // the first that asks for it
   char name[96];
   uint64_t rows, cols; // cols 0: a vector
   float plus;          // names.h
 };
 
-// A model without a checkpoint: `ask` is told of every role's tensor. Roles may share one.
+// A model without a checkpoint: `ask` is called with every role's tensor. Roles may share one.
 struct new_tensors {
   void (*ask)(void *user, const struct new_tensor *tensor);
   void *user;
@@ -83,7 +83,7 @@ struct weights {
   deltaic_status status;
 };
 
-// Whether the checkpoint has a tensor of this role, or a new model of the family.
+// Whether the checkpoint, or a new model of the family, has a tensor of this role.
 bool weights_has(const struct weights *w, uint32_t layer, enum role role);
 // A layer's role as a part of shape [rows, cols] ([rows] if cols is 0; [rows, a, b] with a * b = cols and [a, b, cols]
 // with a * b = rows are the same). Missing

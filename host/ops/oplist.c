@@ -86,7 +86,7 @@ static void product(struct oplist *l, struct tensor y, struct tensor x, struct t
   append(l, OP_LINEAR)->linear = (struct linear){y, x, w, bias};
 }
 
-// y = x w^T + bias + (x A^T) B^T. The sum is that of a residual stream, which backends join to the product before it.
+// y = x w^T + bias + (x A^T) B^T. The sum is an op_add() after a product, which backends join to that product.
 static void adapted_product(struct oplist *l, struct tensor y, struct tensor x, struct tensor w, struct tensor bias) {
   const struct tensor A = w.low[0], B = w.low[1], none = {0};
   if (!y.value) oplist_scope_begin(l); // lists of several such products need no more memory than one

@@ -77,7 +77,7 @@ void op_embed(struct oplist *l, struct tensor x, struct tensor table, struct ten
 void op_mark(struct oplist *l, struct tensor seen, struct tensor tokens, struct tensor sequences);
 void op_norm(struct oplist *l, struct tensor y, struct tensor x, struct tensor weight, struct tensor last, float eps)
     INSIDE(op_norm);
-// With w.low: several operations, and y, if it is a value, is one of the open scope.
+// If w.low is set, this appends several operations, and y, if it is a value, must belong to the open scope.
 void op_linear(struct oplist *l, struct tensor y, struct tensor x, struct tensor w, struct tensor bias);
 void op_add(struct oplist *l, struct tensor y, struct tensor x, struct tensor z);
 void op_conv(struct oplist *l, const struct conv *conv);

@@ -16,7 +16,7 @@ struct tensor {
   // A matrix of several formats: tensors of one format each, below each other, as many as give `rows`. The matrix's own
   // dtype, stride and buffer are then the first one's. NULL: all rows are here.
   const struct tensor *mixed;
-  // A (R, cols) and B (rows, R): products are with w + B A (op_linear()). NULL: with w.
+  // Two tensors, A (R, cols) and B (rows, R): op_linear() multiplies by w + B A. NULL: by w.
   const struct tensor *low;
 };
 

@@ -100,7 +100,7 @@ struct demand {
   uint64_t bytes, largest; // of all tensors; of the largest one
 };
 
-static struct buffer elsewhere; // stands for memory that is not the lists'
+static struct buffer elsewhere; // stands for memory outside the scratch
 
 static void measure_list(struct deltaic_session *s, struct demand *most) {
   uint64_t largest, bytes = s->model->backend->functions->list_bytes(s->model->backend, &s->list, &largest);
@@ -127,7 +127,7 @@ static void measure_layer(struct deltaic_session *s, uint32_t i, const void *sta
     }
 }
 
-// The scratch of the output head, which needs none without an adapter, and of the norm before it.
+// The scratch of the output head and of the norm before it; without an adapter the head needs none.
 static void measure_head(struct deltaic_session *s, struct demand *most) {
   const struct deltaic_model *m = s->model;
   const uint32_t rows = s->shape.sequences > s->logit_rows ? s->shape.sequences : s->logit_rows;

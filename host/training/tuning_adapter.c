@@ -100,8 +100,8 @@ static bool embeds(const deltaic_tune *tune, const struct trained *x) {
   return learner_embeds(trainer_learner(tune->trainer), x->tensor);
 }
 
-// PEFT multiplies the other way round at embeddings: W = W0 + s (B A)^T with A (rank, V) and B (D, rank), the
-// transposes of our B and A.
+// For embeddings PEFT has W = W0 + s (B A)^T, with A (rank, V) and B (D, rank): its A is the transpose of our B, its B
+// that of our A.
 static void declare_adapter(struct tensor_file *file, const deltaic_tune *tune, const struct trained *x) {
   const bool swapped = embeds(tune, x);
   const uint64_t rank = tune->o.rank, in = swapped ? x->rows : x->cols, out = swapped ? x->cols : x->rows;

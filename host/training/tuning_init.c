@@ -16,7 +16,7 @@
 
 enum first { FIRST_NORMAL, FIRST_ONE, FIRST_ZERO, FIRST_UNIFORM, FIRST_A_LOG, FIRST_STEP };
 
-// A file's tensors have this order within a layer. Values depend on it, since each tensor has its own random numbers.
+// A file's tensors have this order within a layer. Values depend on it: the seed of a tensor follows from its place.
 static const struct kind {
   enum role role;
   enum first first;
@@ -72,7 +72,7 @@ static void set_shape(struct new_model *m, struct made_tensor *x) {
     m->status = fail(DELTAIC_UNSUPPORTED, "tensor %s would be too large", t->name);
 }
 
-// Several roles may share a tensor, which the first of them brings.
+// Adds the tensor, unless it is there: several roles may share one.
 static void add(void *user, const struct new_tensor *t) {
   struct new_model *m = user;
   size_t kind = 0;
@@ -166,7 +166,7 @@ static deltaic_status write_tensors(struct new_model *m, const char *path) {
 
 // ---------------------------------------------------------------- the call
 
-// Of a model that also reads images, the text's.
+// Of a model that also reads images, that of its text part.
 static double initializer_range(const json_t *config) {
   static const char key[] = "initializer_range";
   const json_t *range = json_object_get(config, key);
