@@ -161,22 +161,30 @@ static deltaic_status fail_twice(const struct adapter *a, const char *name) {
   return fail(DELTAIC_BAD_FILE, "%s: changes tensor %.200s twice", a->folder, name);
 }
 
-// Checks what changes a tensor of (rows, cols), or (rows) if cols is 0, called `name`, and sets its scale.
+static deltaic_status fail_fit(const struct adapter *a, const struct file_tensor *from, const char *name) {
+  return fail(DELTAIC_INVALID_ARGUMENT, "%s: tensor %.200s does not fit tensor %.200s of %s", a->folder, from->name,
+              name, checkpoint_path(a->base));
+}
+
+// Checks what changes a tensor of (rows, cols), or (rows) if cols is 0, called `name`, and sets its scale. The caller
+// checks the shape of a whole tensor.
 static deltaic_status check_change(const struct adapter *a, struct change *c, uint64_t rows, uint64_t cols,
                                    const char *name) {
   const struct file_tensor *A = c->A, *B = c->B, *whole = c->whole;
   const uint64_t in = c->swapped ? rows : cols, out = c->swapped ? cols : rows;
-  const bool fits = (!whole || (whole->dtype <= FILE_BF16 && elements(whole) == rows * (cols ? cols : 1))) &&
-                    (!A || (A->dtype <= FILE_BF16 && B->dtype <= FILE_BF16 && A->rank == 2 && B->rank == 2 && cols &&
-                            A->shape[1] == in && B->shape[0] == out && A->shape[0] == B->shape[1] && A->shape[0]));
-  if (!fits)
-    return fail(DELTAIC_INVALID_ARGUMENT, "%s: tensor %.200s does not fit tensor %.200s of %s", a->folder,
-                A ? A->name : whole->name, name, checkpoint_path(a->base));
+  const bool fits = !A || (A->dtype <= FILE_BF16 && B->dtype <= FILE_BF16 && A->rank == 2 && B->rank == 2 && cols &&
+                           A->shape[1] == in && B->shape[0] == out && A->shape[0] == B->shape[1] && A->shape[0]);
+  if (whole && whole->dtype > FILE_BF16) return fail_fit(a, whole, name);
+  if (!fits) return fail_fit(a, A, name);
   if (A && a->rank && A->shape[0] != (uint64_t)a->rank)
     return fail(DELTAIC_INVALID_ARGUMENT, "%s: tensor %.200s has rank %llu, and r of adapter_config.json is %lld",
                 a->folder, A->name, (unsigned long long)A->shape[0], (long long)a->rank);
   if (A) c->s = (float)(a->alpha / (a->root ? sqrt((double)A->shape[0]) : (double)A->shape[0]));
   return DELTAIC_OK;
+}
+
+static bool same_shape(const struct file_tensor *x, const struct file_tensor *y) {
+  return x->rank == y->rank && !memcmp(x->shape, y->shape, (size_t)x->rank * sizeof *x->shape);
 }
 
 static deltaic_status take(struct adapter *a, const struct file_tensor *from, const char *name, struct change c) {
@@ -187,6 +195,7 @@ static deltaic_status take(struct adapter *a, const struct file_tensor *from, co
     return fail(DELTAIC_UNSUPPORTED,
                 "%s: tensor %.200s of %s has the format %.20s; adapters need weights of 16 or 32 bits", a->folder, name,
                 checkpoint_path(a->base), t->dtype_name);
+  if (c.whole && !same_shape(c.whole, t)) return fail_fit(a, c.whole, name);
   const deltaic_status status =
       t->rank == 2 ? check_change(a, &c, t->shape[0], t->shape[1], name) : check_change(a, &c, elements(t), 0, name);
   if (status) return status;
@@ -347,6 +356,7 @@ deltaic_status adapter_find(struct adapter *a, const struct adapter_ask *ask, st
                 a->folder, l.A->name, base->tensor->name, checkpoint_path(a->base));
   struct change c = {.A = l.A, .B = l.B, .whole = l.whole};
   const uint64_t rows = found.rows ? found.rows->count(ask->spec) : ask->rows;
+  if (l.whole && !file_tensor_is(l.whole, rows, ask->cols)) return fail_fit(a, l.whole, base->tensor->name);
   deltaic_status status = check_change(a, &c, rows, ask->cols, base->tensor->name);
   if (!status && l.whole && !in_order(base->column_order, ask->spec, ask->cols))
     status = fail(DELTAIC_UNSUPPORTED,

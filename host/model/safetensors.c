@@ -188,6 +188,15 @@ deltaic_status shard_read(struct shard *s, struct file_tensor **tensors, uint64_
 
 // ---------------------------------------------------------------- elements
 
+bool file_tensor_is(const struct file_tensor *t, uint64_t rows, uint64_t cols) {
+  if (!cols) return t->rank == 1 && t->shape[0] == rows;
+  if (t->rank == 1) return rows == 1 && t->shape[0] == cols;
+  if (t->rank == 3)
+    return (t->shape[0] == rows && t->shape[1] * t->shape[2] == cols) ||
+           (t->shape[0] * t->shape[1] == rows && t->shape[2] == cols);
+  return t->rank == 2 && t->shape[0] == rows && t->shape[1] == cols;
+}
+
 deltaic_status file_tensor_load(struct file_tensor *t) {
   if (t->data) return DELTAIC_OK;
   if (t->input->status) return t->input->status; // its message is still the last

@@ -64,6 +64,9 @@ deltaic_status shard_read(struct shard *shard, struct file_tensor **tensors, uin
 deltaic_status shard_read_gguf(struct shard *shard, struct file_tensor **tensors, uint64_t *count);
 // Sorts tensors by their place in the file and refuses those that overlap.
 deltaic_status shard_check_overlap(const struct shard *shard, struct file_tensor *tensors, size_t count);
+// Whether the shape is (rows, cols), or (rows) if cols is 0. (rows, a, b) with a b = cols, (a, b, cols) with a b =
+// rows, and (cols) if rows is 1 are the same as (rows, cols).
+bool file_tensor_is(const struct file_tensor *t, uint64_t rows, uint64_t cols);
 // Reads the tensor's data if it is not in memory; not by several threads at once.
 deltaic_status file_tensor_load(struct file_tensor *t);
 void file_tensor_unload(struct file_tensor *t); // what that has read

@@ -40,15 +40,6 @@ static struct weight_part ask(struct weights *w, uint32_t layer, enum role role,
   return (struct weight_part){.source = &w->made->source, .rows = rows, .map = usual->rows, .layer = l};
 }
 
-static bool shape_is(const struct file_tensor *t, uint64_t rows, uint64_t cols) {
-  if (!cols) return t->rank == 1 && t->shape[0] == rows;
-  if (t->rank == 1) return rows == 1 && t->shape[0] == cols;
-  if (t->rank == 3)
-    return (t->shape[0] == rows && t->shape[1] * t->shape[2] == cols) ||
-           (t->shape[0] * t->shape[1] == rows && t->shape[2] == cols);
-  return t->rank == 2 && t->shape[0] == rows && t->shape[1] == cols;
-}
-
 static void shape_text(const struct file_tensor *t, char *text, size_t capacity) {
   size_t n = 0;
   for (int i = 0; i < t->rank && n < capacity; i++)
@@ -92,7 +83,7 @@ static struct weight_part part_of(struct weights *w, uint32_t layer, enum role r
   t->used = true;
   const struct layer_spec *l = &w->model->layers[layer];
   const uint64_t all = found.rows ? found.rows->count(l) : rows;
-  if (!shape_is(t, all, cols)) {
+  if (!file_tensor_is(t, all, cols)) {
     char shape[160] = "", want[64];
     shape_text(t, shape, sizeof shape);
     snprintf(want, sizeof want, cols ? "%llu, %u" : "%llu", (unsigned long long)all, cols);

@@ -85,9 +85,8 @@ struct weights {
 
 // Whether the checkpoint, or a new model of the family, has a tensor of this role.
 bool weights_has(const struct weights *w, uint32_t layer, enum role role);
-// A layer's role as a part of shape [rows, cols] ([rows] if cols is 0; [rows, a, b] with a * b = cols and [a, b, cols]
-// with a * b = rows are the same). Missing
-// tensors and wrong shapes are errors. Marks the tensor as used.
+// A layer's role as a part of shape (rows, cols), or (rows) if cols is 0 (file_tensor_is()). Missing tensors and wrong
+// shapes are errors. Marks the tensor as used.
 struct weight_part weights_part(struct weights *w, uint32_t layer, enum role role, uint32_t rows, uint32_t cols);
 // A role of `items` times `rows` rows, in one tensor or, in older checkpoints, in a list of tensors. Writes at most
 // `items` parts and returns their number.

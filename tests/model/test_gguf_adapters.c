@@ -551,6 +551,7 @@ static void adapters_that_do_not_fit_are_refused(deltaic_device *device) {
        {512, 3},
        ", where single experts cannot be changed"},
       {LAYER "1.self_attn.q_norm.weight", NULL, {1, 63}, {0}, "does not fit tensor blk.1.attn_q_norm.weight of "},
+      {LAYER "1.self_attn.k_proj.weight", NULL, {256, 128}, {0}, "does not fit tensor blk.1.attn_k.weight of "},
       {LAYER "1.self_attn.q_proj.bias", NULL, {1, 512}, {0}, "q_proj.bias is for no tensor of "},
       {"model.language_model.norm.weight", NULL, {1, 256}, {0}, "has no name as PEFT gives them"},
       {"base_model.model.model.language_model.embed_tokens.lora_embedding_A",

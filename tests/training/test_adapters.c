@@ -150,28 +150,50 @@ static void adapters_that_do_not_fit_are_refused(void **state) {
   refuse_adapter(MODEL, place("fits"), "lora_A.weight has rank 2, and r of adapter_config.json is 3");
 }
 
+// An adapter of zeros: `count` matrices of these shapes.
+static void write_zeros(const char *to, const char *const *names, const uint64_t (*shapes)[2], int count) {
+  static const float zeros[1 << 14];
+  struct tensor_file file;
+  char path[512];
+  snprintf(path, sizeof path, "%s/adapter_config.json", to);
+  assert_int_equal(platform_make_folder(to, false), 0);
+  write_file(path, "{\"peft_type\": \"LORA\"}");
+  snprintf(path, sizeof path, "%s/adapter_model.safetensors", to);
+  tensor_file_begin(&file, path, NULL);
+  for (int i = 0; i < count; i++) {
+    assert_true(shapes[i][0] * shapes[i][1] * sizeof *zeros <= sizeof zeros);
+    tensor_file_declare(&file, names[i], "F32", 2, shapes[i], shapes[i][0] * shapes[i][1] * sizeof *zeros);
+  }
+  tensor_file_write_header(&file);
+  for (int i = 0; i < count; i++) tensor_file_append(&file, zeros, shapes[i][0] * shapes[i][1] * sizeof *zeros);
+  assert_ok(tensor_file_end(&file));
+}
+
 // B's name begins with more characters than messages show.
 static void long_names_of_adapters_are_whole(void **state) {
   enum { LONG = 260 };
-  char stem[LONG + 1], name[512];
-  const uint64_t A[2] = {2, 64}, B[2] = {64, 2};
-  const float zeros[128] = {0};
-  struct tensor_file file;
+  char stem[LONG + 1], A[512], B[512];
   memset(stem, 'x', LONG);
   stem[LONG] = 0;
-  assert_int_equal(platform_make_folder(place("long"), false), 0);
-  write_file(place("long/adapter_config.json"), "{\"peft_type\": \"LORA\"}");
-  const char *path = place("long/adapter_model.safetensors");
-  tensor_file_begin(&file, path, NULL);
-  for (int k = 0; k < 2; k++) {
-    snprintf(name, sizeof name, "base_model.model.%s.lora_%c.weight", stem, k ? 'B' : 'A');
-    tensor_file_declare(&file, name, "F32", 2, k ? B : A, sizeof zeros);
-  }
-  tensor_file_write_header(&file);
-  tensor_file_append(&file, zeros, sizeof zeros);
-  tensor_file_append(&file, zeros, sizeof zeros);
-  assert_ok(tensor_file_end(&file));
+  snprintf(A, sizeof A, "base_model.model.%s.lora_A.weight", stem);
+  snprintf(B, sizeof B, "base_model.model.%s.lora_B.weight", stem);
+  write_zeros(place("long"), (const char *const[]){A, B}, (const uint64_t[][2]){{2, 64}, {64, 2}}, 2);
   refuse_adapter(MODEL, place("long"), "is for no tensor of");
+}
+
+// As many elements in another order are other weights.
+static void transposed_tensors_are_refused(void **state) {
+  static const char name[] = "model.layers.0.mlp.down_proj.weight";
+  char stored[sizeof name + 20];
+  struct checkpoint *c;
+  snprintf(stored, sizeof stored, "base_model.model.%s", name);
+  assert_ok(checkpoint_open(MODEL, &c));
+  const struct file_tensor *t = checkpoint_find(c, name);
+  assert_true(t && t->shape[0] != t->shape[1]);
+  const uint64_t shape[1][2] = {{t->shape[1], t->shape[0]}};
+  checkpoint_close(c);
+  write_zeros(place("transposed"), (const char *const[]){stored}, shape, 1);
+  refuse_adapter(MODEL, place("transposed"), "does not fit tensor model.layers.0.mlp.down_proj.weight");
 }
 
 int main(void) {
@@ -180,6 +202,7 @@ int main(void) {
       cmocka_unit_test(adapters_of_embeddings_are_transposed),
       cmocka_unit_test(biases_of_adapted_layers_are_stored_as_peft_has_them),
       cmocka_unit_test(long_names_of_adapters_are_whole),
+      cmocka_unit_test(transposed_tensors_are_refused),
       cmocka_unit_test(adapters_that_do_not_fit_are_refused),
   };
   return cmocka_run_group_tests(tests, begin, end);
