@@ -249,9 +249,9 @@ static void add_rows(struct weights *w, struct tensor *out, uint32_t rows, uint3
 // Declares what adapters add to the matrix of these parts, which are all there.
 static void add_low_rank(struct weights *w, struct tensor *out, uint32_t cols, const struct weight_part *parts,
                          int count) {
-  bool any = false;
+  const struct file_tensor *any = NULL;
   struct low_rank *low;
-  for (int i = 0; i < count; i++) any |= parts[i].pair.A != NULL;
+  for (int i = 0; i < count && !any; i++) any = parts[i].pair.A;
   if (!any || keep(w, list_room(&w->low, w->low_count, &w->low_capacity, sizeof *w->low, "the list of weights")))
     return;
   const uint64_t ranks = low_rank_create(parts, count, &low);
@@ -266,6 +266,7 @@ static void add_low_rank(struct weights *w, struct tensor *out, uint32_t cols, c
   add_rows(w, &factors[0], R, cols, weight_stride(DTYPE_F32, cols), low_rank_row_A, &low, sizeof low);
   add_rows(w, &factors[1], out->rows, R, weight_stride(DTYPE_F32, R), low_rank_row_B, &low, sizeof low);
   out->low = factors;
+  for (size_t i = 1; i <= 2 && w->status == DELTAIC_OK; i++) w->requests[w->count - i].file = any->input->name;
 }
 
 static void add_parts(struct weights *w, struct tensor *out, uint32_t cols, const struct weight_part *parts, int count,

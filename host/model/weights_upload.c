@@ -86,9 +86,9 @@ static void *upload_row(struct upload *u, deltaic_status *status) {
   return row;
 }
 
-static deltaic_status fail_number(const struct upload *u, const struct file_tensor *t) {
-  return fail(DELTAIC_BAD_FILE, "%s: tensor %s has a value that is not finite (NaN or infinity)",
-              checkpoint_path(u->w->checkpoint), t->name);
+static deltaic_status fail_number(const struct file_tensor *t) {
+  return fail(DELTAIC_BAD_FILE, "%s: tensor %s has a value that is not finite (NaN or infinity)", t->input->name,
+              t->name);
 }
 
 // ---------------------------------------------------------------- one tensor
@@ -159,7 +159,7 @@ static deltaic_status fill_rows(void *context, uint64_t at, uint64_t bytes, void
   f->rows = (uint32_t)(bytes / f->pitch);
   f->to = to;
   pool_run(f->u->pool, (f->rows + f->each - 1) / f->each, fill_group, f);
-  return f->bad ? fail_number(f->u, f->bad) : DELTAIC_OK;
+  return f->bad ? fail_number(f->bad) : DELTAIC_OK;
 }
 
 static deltaic_status upload_parts(struct upload *u, const struct weight_request *r) {
@@ -190,9 +190,9 @@ static deltaic_status upload_vector(struct upload *u, const struct weight_reques
   for (int p = 0; p < r->count; p++)
     for (uint32_t i = 0; i < parts[p].rows; i++, row++) {
       if (copy_elements(u, &parts[p], weight_part_row(&parts[p], i), row, 1) == REACH_INFINITE)
-        return fail_number(u, parts[p].source);
+        return fail_number(parts[p].source);
       *row = parts[p].minus_exp ? logf(-*row) : *row + parts[p].plus;
-      if (!isfinite(*row)) return fail_number(u, parts[p].source);
+      if (!isfinite(*row)) return fail_number(parts[p].source);
     }
   return upload_flush(u);
 }
@@ -207,7 +207,7 @@ static deltaic_status upload_transposed(struct upload *u, const struct weight_re
     for (int p = 0; p < r->count; p++) {
       for (uint32_t j = 0; j < parts[p].rows; j++)
         file_tensor_f32(parts[p].source, weight_part_row(&parts[p], j) * u->out->rows + i, 1, &row[j]);
-      if (reach_of(DTYPE_F32, row, parts[p].rows) == REACH_INFINITE) return fail_number(u, parts[p].source);
+      if (reach_of(DTYPE_F32, row, parts[p].rows) == REACH_INFINITE) return fail_number(parts[p].source);
       row += parts[p].rows;
     }
   }
@@ -226,7 +226,7 @@ static deltaic_status upload_computed(struct upload *u, const struct weight_requ
     const enum reach reach = reach_of(DTYPE_F32, row, u->out->cols);
     if (reach == REACH_INFINITE)
       return fail(DELTAIC_BAD_FILE, "%s: a computed weight is not finite (NaN or infinity)",
-                  checkpoint_path(u->w->checkpoint));
+                  r->file ? r->file : checkpoint_path(u->w->checkpoint));
     r->out->wide |= reach == REACH_WIDE;
   }
   return upload_flush(u);

@@ -652,7 +652,11 @@ static void what_changes_a_tensor_twice_is_refused(deltaic_device *device) {
 }
 
 static void numbers_that_are_not_finite_are_refused(deltaic_device *device) {
-  refuse(device, key_pair(NAN), "is not finite");
+  struct written *w = begin();
+  refuse(device, key_pair(NAN), "wrong/adapter_model.safetensors: a computed weight is not finite");
+  add(w, LAYER "0.input_layernorm.weight", 1, (uint64_t[]){256})[7] = INFINITY;
+  refuse(device, w,
+         "wrong/adapter_model.safetensors: tensor " LAYER "0.input_layernorm.weight has a value that is not");
 }
 
 static int remove_below(void *path, const char *name) { return remove(inside(path, name)); }
