@@ -168,9 +168,8 @@ static deltaic_status write_tensors(struct new_model *m, const char *path) {
 
 // Of a model that also reads images, that of its text part.
 static double initializer_range(const json_t *config) {
-  static const char key[] = "initializer_range";
-  const json_t *range = json_object_get(config, key);
-  if (!range) range = json_object_get(json_object_get(config, "text_config"), key);
+  const json_t *text = json_object_get(config, "text_config");
+  const json_t *range = json_object_get(json_is_object(text) ? text : config, "initializer_range");
   return json_is_number(range) ? json_number_value(range) : 0.02;
 }
 
