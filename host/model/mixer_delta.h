@@ -27,9 +27,4 @@ struct delta_spec {
   float norm_eps;   // of the output norm
   bool tiled;       // value head j uses key head j mod H (Qwen3.5 in GGUF files), else j / (Hv / H)
 };
-
-// The index in the model's folder, where value heads are not tiled, of value head `head` of a tiled file.
-static inline uint32_t delta_untiled(const struct delta_spec *s, uint32_t head) {
-  return head % s->H * (s->Hv / s->H) + head / s->H;
-}
 #endif

@@ -102,15 +102,16 @@ static uint64_t joined_v_at(const struct layer_spec *layer, uint32_t row) {
   return query_count(layer) + (uint64_t)s->kv_heads * s->d + row;
 }
 
-// Qwen3.5 in GGUF: value heads are tiled. values_at: a head has Dv rows (columns of out_proj). heads_at: it has one.
-static uint64_t values_at(const struct layer_spec *layer, uint32_t row) {
+// Qwen3.5 in GGUF: value heads are tiled. The index in the model's folder, where they are not, of value head `head`.
+static uint64_t heads_at(const struct layer_spec *layer, uint32_t head) {
   const struct delta_spec *s = layer->spec;
-  return s->tiled ? (uint64_t)delta_untiled(s, row / s->Dv) * s->Dv + row % s->Dv : row;
+  return s->tiled ? head % s->H * (s->Hv / s->H) + head / s->H : head;
 }
 
-static uint64_t heads_at(const struct layer_spec *layer, uint32_t row) {
-  const struct delta_spec *s = layer->spec;
-  return s->tiled ? delta_untiled(s, row) : row;
+// The same of rows (of out_proj columns) of Dv elements a head.
+static uint64_t values_at(const struct layer_spec *layer, uint32_t row) {
+  const uint32_t Dv = ((const struct delta_spec *)layer->spec)->Dv;
+  return heads_at(layer, row / Dv) * Dv + row % Dv;
 }
 
 static const struct row_map q_rows = {qkv_count, q_at}, k_rows = {qkv_count, k_at}, v_rows = {qkv_count, v_at},

@@ -148,17 +148,10 @@ static bool reordered(const struct quant *q, uint32_t layer) {
   return q->family->tiled && q->spec.layers[layer].mixer != &mixer_attention && s->H != s->Hv;
 }
 
-// Whether the rows of a role are those of the value heads.
-static bool has_value_heads(enum role role) {
-  return role == ROLE_V || role == ROLE_V_CONV || role == ROLE_GATE || role == ROLE_BETA || role == ROLE_DECAY ||
-         role == ROLE_A_LOG || role == ROLE_STEP_BIAS;
-}
-
 // The tensor is in the file as it is in the folder, but for its shape and what is added.
 static bool is_plain(const struct quant *q, const struct quant_tensor *t, const struct tensor_name *name,
                      struct found f) {
-  return !f.list && f.halves == 1 && !name->rows && !f.tensor.rows &&
-         !(reordered(q, t->layer) && has_value_heads(t->role));
+  return !f.list && f.halves == 1 && !name->rows && !f.tensor.rows && !(name->row_order && reordered(q, t->layer));
 }
 
 static const struct quant_tensor *listed(const struct quant *q, const char *name) {
@@ -205,8 +198,7 @@ static deltaic_status list_role(struct quant *q, uint32_t layer, const struct te
   shape_of(q, t, name, f);
   if (is_plain(q, t, name, f)) t->source = f.tensor.tensor;
   if (t->source && elements(t->source) != quant_rows(t) * quant_columns(t)) return fail_rows(q, t->source);
-  if (t->role == ROLE_OUTPUT && reordered(q, layer))
-    t->heads = ((const struct delta_spec *)q->spec.layers[layer].spec)->Hv;
+  if (reordered(q, layer)) t->column_order = name->column_order;
   return DELTAIC_OK;
 }
 
@@ -226,23 +218,15 @@ static deltaic_status list_layer(struct quant *q, uint32_t layer) {
 
 deltaic_status quant_list_family(struct quant *q) {
   deltaic_status status = DELTAIC_OK;
+  for (uint32_t i = 0; i < q->spec.L; i++) {
+    struct layer_spec *l = &q->spec.layers[i];
+    if (l->mixer != &mixer_attention) ((struct delta_spec *)l->spec)->tiled = q->family->tiled;
+  }
   for (uint32_t i = 0; i < q->spec.L && !status; i++) status = list_layer(q, i);
   return status;
 }
 
 // ---------------------------------------------------------------- rows
-
-uint64_t quant_source_column(const struct quant *q, const struct quant_tensor *t, uint64_t column) {
-  const struct delta_spec *s = q->spec.layers[t->layer].spec;
-  return (uint64_t)delta_untiled(s, (uint32_t)(column / s->Dv)) * s->Dv + column % s->Dv;
-}
-
-static uint64_t source_row(const struct quant *q, uint32_t layer, enum role role, uint64_t row) {
-  const struct delta_spec *s = q->spec.layers[layer].spec;
-  if (!reordered(q, layer) || !has_value_heads(role)) return row;
-  const uint64_t size = role == ROLE_V || role == ROLE_V_CONV || role == ROLE_GATE ? s->Dv : 1;
-  return delta_untiled(s, (uint32_t)(row / size)) * size + row % size;
-}
 
 static deltaic_status put_row(const struct quant *q, const struct quant_tensor *t, struct file_tensor *from,
                               uint64_t row, struct quant_row *out) {
@@ -283,7 +267,7 @@ deltaic_status quant_find_rows(const struct quant *q, const struct quant_tensor 
       const uint64_t all = name->rows || from.rows ? role_rows(l, name->role) : count;
       for (uint64_t r = 0; r < all && from.tensor && !status; r++) {
         const uint64_t to = name->rows ? name->rows->at(l, (uint32_t)r) : r;
-        const uint64_t row = source_row(q, t->layer, name->role, r);
+        const uint64_t row = row_mapped(name->row_order, l, r);
         status = put_row(q, t, from.tensor, from.rows ? from.rows->at(l, (uint32_t)row) : row, &rows[to]);
       }
     }

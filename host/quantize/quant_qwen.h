@@ -17,7 +17,7 @@ struct quant_family {
 const struct quant_family *quant_family_of(const struct model_spec *spec);
 // Whether llama.cpp too can run a model of a family: its keys and values have the same length.
 bool quant_family_everywhere(const struct model_spec *spec);
-// Lists the tensors of the file.
+// Lists the tensors of the file. Gives the layers' specs the file's order of value heads.
 deltaic_status quant_list_family(struct quant *q);
 // Where the rows of a tensor without a source come from: row `row` of so many columns each of `tensor`.
 struct quant_row {
@@ -25,8 +25,6 @@ struct quant_row {
   uint64_t row;
 };
 deltaic_status quant_find_rows(const struct quant *q, const struct quant_tensor *t, struct quant_row *rows);
-// The column in the folder that is `column` in the file, of a tensor with `heads`.
-uint64_t quant_source_column(const struct quant *q, const struct quant_tensor *t, uint64_t column);
 // Writes the keys of the architecture.
 void quant_family_keys(const struct quant *q, struct gguf_writer *w);
 #endif

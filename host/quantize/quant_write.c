@@ -56,8 +56,9 @@ static const float *form_row(struct encoding *e, uint64_t row, float *x, float *
   const struct quant_tensor *t = e->t;
   const float most = largest_of(t->dtype);
   read_row(e, row, x);
-  for (uint64_t i = 0; t->heads && i < e->columns; i++) other[i] = x[quant_source_column(e->q, t, i)];
-  float *to = t->heads ? other : x;
+  const struct layer_spec *l = &e->q->spec.layers[t->layer];
+  for (uint64_t i = 0; t->column_order && i < e->columns; i++) other[i] = x[t->column_order->at(l, (uint32_t)i)];
+  float *to = t->column_order ? other : x;
   for (uint64_t i = 0; t->plus && i < e->columns; i++) to[i] += t->plus;
   for (uint64_t i = 0; t->minus_exp && i < e->columns; i++) to[i] = -expf(to[i]);
   for (uint64_t i = 0; i < e->columns; i++) {
@@ -122,7 +123,7 @@ static deltaic_status copy(struct writing *w, const struct quant_tensor *t) {
 
 static bool is_copied(const struct quant_tensor *t) {
   return t->raw || (t->source && file_dtype_is_blocks(t->source->dtype) &&
-                    file_dtype_kept(t->source->dtype) == t->dtype && !t->plus && !t->minus_exp && !t->heads);
+                    file_dtype_kept(t->source->dtype) == t->dtype && !t->plus && !t->minus_exp && !t->column_order);
 }
 
 // Reads the tensors that an adapter changes; all others are in memory. sources: `rows` of them, or NULL.

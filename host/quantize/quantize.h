@@ -30,9 +30,9 @@ struct quant_tensor {
   const struct gguf_type *raw; // the bytes are copied as they are, of this type; NULL: the numbers are encoded
   // The tensor of which this is a copy; NULL: the rows come from several, or in another order (quant_qwen.h).
   struct file_tensor *source;
-  float plus;     // added to every element
-  bool minus_exp; // then x becomes -exp(x)
-  uint32_t heads; // columns are those of so many heads in another order; 0: they are in order
+  float plus;                         // added to every element
+  bool minus_exp;                     // then x becomes -exp(x)
+  const struct row_map *column_order; // names.h; NULL: that of the folder
 };
 
 struct quant_family; // quant_qwen.h
