@@ -85,7 +85,8 @@ static void write_text(const char *path, const char *text) {
 
 // ---------------------------------------------------------------- models
 
-static const char *copied(const char *name) { // of a file below the test's folder; few are ever needed
+// The path of a file in the test's folder, which stays valid for the next 15 calls.
+static const char *copied(const char *name) {
   static char names[16][512];
   static int next;
   char *to = names[next++ % 16];
@@ -93,8 +94,7 @@ static const char *copied(const char *name) { // of a file below the test's fold
   return to;
 }
 
-// The parts of what folders hold; the test's folder has no folders of its own, so files of several models have
-// prefixes.
+// Makes a folder in the test's folder.
 static const char *make(const char *name) {
   const char *path = copied(name);
   (void)platform_make_folder(path, false);
