@@ -49,6 +49,8 @@ int rows_read(struct tune_rows *rows, const struct tune_reading *reading, const 
   for (size_t i = 0; i < c->end_count; ++i) cut(rows, i ? c->ends[i - 1] : 0, c->ends[i], reading->window, true);
   if (rows->piece_count > UINT32_MAX) return complain(EXIT_FAILED, "%s: too many texts", files[0]);
   if (rows->piece_count) return EXIT_OK;
+  if (reading->rest || reading->texts.separate)
+    return complain(EXIT_FAILED, "%s: too short: there is nothing to predict", files[0]);
   return complain(EXIT_FAILED, "%s: too short: it has %zu tokens, but a row has %u (--window)", files[0], c->count,
                   reading->window);
 }

@@ -365,6 +365,8 @@ printf '\3\1' | dd of="$dir/ids.safetensors" bs=1 seek=$(($(stat -c %s "$dir/ids
 wrong='ids.safetensors: token 7 is 259, but the vocabulary of .* has the tokens 0 to 258'
 nothing_new 1 "$wrong" "$tiny" "$dir/new" --text "$dir/ids.safetensors" -w 4
 nothing_new 1 "$wrong" "$tiny" "$dir/new" --text "$text" -w 48 --held-out "$dir/ids.safetensors"
+printf a >"$dir/letter"
+nothing_new 1 'letter: too short: there is nothing to predict' "$tiny" "$dir/new" --text "$text" --held-out "$dir/letter"
 nothing_new 1 'empty: too short' "$tiny" "$dir/new" --text "$dir/empty"
 nothing_new 1 'line 1: has no text "text"' "$tiny" "$dir/new" --text "$dir/other.jsonl"
 nothing_new 1 'line 1: is not JSON' "$tiny" "$dir/new" --text "$dir/broken.jsonl"
