@@ -306,33 +306,6 @@ static struct file_tensor *look_up(void *context, const char *name) {
   return look->A ? look->A : look->whole;
 }
 
-// Whether the role's matrix is read by op_linear(), which can add a pair.
-static bool is_projection(enum role role) {
-  switch (role) {
-  case ROLE_HEAD:
-  case ROLE_FFN_GATE:
-  case ROLE_FFN_UP:
-  case ROLE_FFN_DOWN:
-  case ROLE_ROUTER:
-  case ROLE_SHARED_SCALE:
-  case ROLE_SHARED_GATE:
-  case ROLE_SHARED_UP:
-  case ROLE_SHARED_DOWN:
-  case ROLE_Q:
-  case ROLE_K:
-  case ROLE_V:
-  case ROLE_GATE:
-  case ROLE_BETA:
-  case ROLE_DECAY:
-  case ROLE_MASK:
-  case ROLE_Z:
-  case ROLE_XBC:
-  case ROLE_DT:
-  case ROLE_OUTPUT: return true;
-  default: return false;
-  }
-}
-
 static bool in_order(const struct row_map *map, const struct layer_spec *spec, uint32_t count) {
   for (uint32_t i = 0; map && i < count; i++)
     if (map->at(spec, i) != i) return false;
@@ -350,7 +323,7 @@ deltaic_status adapter_find(struct adapter *a, const struct adapter_ask *ask, st
   const struct named_tensor found = names_look(names, look_up, &l, ask->layer, ask->role, ask->item);
   if (!found.tensor) return DELTAIC_OK;
   if (l.twice) return fail_twice(a, base->tensor->name);
-  if (l.A && (l.swapped || !is_projection(ask->role)))
+  if (l.A && (l.swapped || !role_is_projection(ask->role)))
     return fail(DELTAIC_UNSUPPORTED,
                 "%s: tensor %.200s is for tensor %.200s of %s; in a GGUF file A and B change projections only",
                 a->folder, l.A->name, base->tensor->name, checkpoint_path(a->base));

@@ -102,3 +102,29 @@ bool names_ignored(const struct names *names, const char *name) {
     if (text_like(name, names->ignored[i])) return true;
   return false;
 }
+
+bool role_is_projection(enum role role) {
+  switch (role) {
+  case ROLE_HEAD:
+  case ROLE_FFN_GATE:
+  case ROLE_FFN_UP:
+  case ROLE_FFN_DOWN:
+  case ROLE_ROUTER:
+  case ROLE_SHARED_SCALE:
+  case ROLE_SHARED_GATE:
+  case ROLE_SHARED_UP:
+  case ROLE_SHARED_DOWN:
+  case ROLE_Q:
+  case ROLE_K:
+  case ROLE_V:
+  case ROLE_GATE:
+  case ROLE_BETA:
+  case ROLE_DECAY:
+  case ROLE_MASK:
+  case ROLE_Z:
+  case ROLE_XBC:
+  case ROLE_DT:
+  case ROLE_OUTPUT: return true;
+  default: return false;
+  }
+}

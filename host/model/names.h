@@ -65,6 +65,9 @@ enum role {
   ROLE_OUTPUT_BIAS,
 };
 
+// Whether op_linear() reads the role's matrix.
+bool role_is_projection(enum role role);
+
 struct layer_spec; // arch.h
 
 // Where a role's rows lie in a tensor that also holds other roles, or holds the rows in another order.

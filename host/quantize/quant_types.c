@@ -89,25 +89,13 @@ static bool is_small(enum role role) {
 static bool is_matrix(enum role role) {
   switch (role) {
   case ROLE_EMBEDDING:
-  case ROLE_HEAD:
-  case ROLE_FFN_GATE:
-  case ROLE_FFN_UP:
-  case ROLE_FFN_DOWN:
   case ROLE_EXPERTS_GATE_UP:
   case ROLE_EXPERTS_GATE:
   case ROLE_EXPERTS_UP:
-  case ROLE_EXPERTS_DOWN:
-  case ROLE_SHARED_GATE:
-  case ROLE_SHARED_UP:
-  case ROLE_SHARED_DOWN:
-  case ROLE_Q:
-  case ROLE_K:
-  case ROLE_V:
-  case ROLE_GATE:
-  case ROLE_Z:
-  case ROLE_XBC:
-  case ROLE_OUTPUT: return true;
-  default: return is_small(role);
+  case ROLE_EXPERTS_DOWN: return true;
+  case ROLE_ROUTER:
+  case ROLE_SHARED_SCALE: return false;
+  default: return role_is_projection(role);
   }
 }
 
