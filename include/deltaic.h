@@ -494,8 +494,8 @@ DELTAIC_API deltaic_status deltaic_sequence_load(deltaic_session *session, uint3
  *   header, so does load_range, and the sequence does not change. Until the last byte is loaded, the sequence can only
  *   take the next range, begin another load, be reset or be overwritten by a copy. deltaic_sequence_position() returns
  *   the position of the state from the first range on.
- *   BAD_FILE: the first range is longer than the state. INVALID_ARGUMENT: a later range does not follow the previous
- *   one, or is longer than the rest of the state. */
+ *   DELTAIC_BAD_FILE: the first range is longer than the state. DELTAIC_INVALID_ARGUMENT: a later range does not begin
+ *   where the previous one ended, or is longer than the rest of the state. */
 DELTAIC_API deltaic_status deltaic_sequence_save_range(deltaic_session *session, uint32_t sequence, uint64_t offset,
                                                        void *buffer, size_t bytes);
 DELTAIC_API deltaic_status deltaic_sequence_load_range(deltaic_session *session, uint32_t sequence, uint64_t offset,

@@ -166,8 +166,8 @@ static deltaic_status fail_fit(const struct adapter *a, const struct file_tensor
               name, checkpoint_path(a->base));
 }
 
-// Checks what changes a tensor of (rows, cols), or (rows) if cols is 0, called `name`, and sets its scale. The caller
-// checks the shape of a whole tensor.
+// Checks change `c` of tensor `name`, which is (rows, cols), or (rows) if cols is 0, and sets c's scale. The caller
+// checks the shape of c->whole.
 static deltaic_status check_change(const struct adapter *a, struct change *c, uint64_t rows, uint64_t cols,
                                    const char *name) {
   const struct file_tensor *A = c->A, *B = c->B, *whole = c->whole;

@@ -102,13 +102,14 @@ static uint64_t joined_v_at(const struct layer_spec *layer, uint32_t row) {
   return query_count(layer) + (uint64_t)s->kv_heads * s->d + row;
 }
 
-// Qwen3.5 in GGUF: value heads are tiled. The index in the model's folder, where they are not, of value head `head`.
+// GGUF files of Qwen3.5 store value heads in another order than the model's folder (`tiled`, mixer_delta.h). Returns
+// the folder's index of the file's value head `head`: `head` itself if they are not tiled.
 static uint64_t heads_at(const struct layer_spec *layer, uint32_t head) {
   const struct delta_spec *s = layer->spec;
   return s->tiled ? head % s->H * (s->Hv / s->H) + head / s->H : head;
 }
 
-// The same of rows (of out_proj columns) of Dv elements a head.
+// The same for a row, where each head has Dv rows; for out_proj, whose columns belong to the heads, for a column.
 static uint64_t values_at(const struct layer_spec *layer, uint32_t row) {
   const uint32_t Dv = ((const struct delta_spec *)layer->spec)->Dv;
   return heads_at(layer, row / Dv) * Dv + row % Dv;

@@ -38,7 +38,7 @@ struct weight_request {
   enum { PARTS_UNDER, PARTS_ALONG, PARTS_TRANSPOSED } layout; // rows below each other, in one row, side by side
   weight_row row;                                             // NULL: the parts are copied
   weight_back back;                                           // of `row`; NULL: it depends on no part
-  const char *file;                                           // of a computed row's numbers; NULL: the checkpoint
+  const char *file;                                           // of computed rows, for messages; NULL: the checkpoint
   const struct tensor *mixed;                                 // `out` consists of these, which have their own requests
   const struct tensor *same;                                  // an equal tensor of an earlier request, which is reused
   union {

@@ -17,7 +17,8 @@ struct quant_family {
 const struct quant_family *quant_family_of(const struct model_spec *spec);
 // Whether llama.cpp too can run a model of a family: its keys and values have the same length.
 bool quant_family_everywhere(const struct model_spec *spec);
-// Lists the tensors of the file. Gives the layers' specs the file's order of value heads.
+// Lists the tensors of the file to be written. First sets `tiled` of q->spec's delta layers to the order of value heads
+// in that file.
 deltaic_status quant_list_family(struct quant *q);
 // Where the rows of a tensor without a source come from: row `row` of so many columns each of `tensor`.
 struct quant_row {

@@ -32,7 +32,7 @@ struct quant_tensor {
   struct file_tensor *source;
   float plus;                         // added to every element
   bool minus_exp;                     // then x becomes -exp(x)
-  const struct row_map *column_order; // names.h; NULL: that of the folder
+  const struct row_map *column_order; // the folder's column for one of the file (names.h); NULL: the same
 };
 
 struct quant_family; // quant_qwen.h

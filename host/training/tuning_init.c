@@ -79,7 +79,7 @@ static void add(void *user, const struct new_tensor *t) {
   for (size_t i = m->count; i && m->tensors[i - 1].t.layer == t->layer; i--)
     if (!strcmp(m->tensors[i - 1].t.name, t->name)) return;
   while (kind < KINDS && kinds[kind].role != t->role) kind++;
-  if (!m->status && kind == KINDS) m->status = fail(DELTAIC_INTERNAL, "no first values for tensor %s", t->name);
+  if (!m->status && kind == KINDS) m->status = fail(DELTAIC_INTERNAL, "no initial values for tensor %s", t->name);
   if (!m->status) m->status = list_room(&m->tensors, m->count, &m->capacity, sizeof *m->tensors, "a list of tensors");
   if (m->status) return;
   struct made_tensor *x = &m->tensors[m->count++];

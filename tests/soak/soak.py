@@ -253,7 +253,7 @@ async def down(folder, n):
     replica = folder.replica("replica", "--store", redis.url, "--store-timeout", str(1000 * timeout), "--slots", "16",
                              "--tokens", "10000")
     await replica.ready()
-    # A long text: its state is fetched sooner than computed, on a slow machine too.
+    # A long text: fetching its state is faster than computing it, even on a slow machine.
     turn = await stream(replica.port, {"prompt": question(0, 0) * 100, "max_tokens": 8, "temperature": 0})
     replica.end(signal.SIGTERM)  # so that it has nothing in memory
     replica.start()
