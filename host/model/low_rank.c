@@ -13,7 +13,7 @@ struct low_part {
 };
 
 struct low_rank {
-  struct tensor factors[2];
+  struct low_factors factors;
   struct low_part parts[];
 };
 
@@ -61,6 +61,6 @@ uint64_t low_rank_create(const struct weight_part *parts, int count, struct low_
   return ranks;
 }
 
-struct tensor *low_rank_factors(struct low_rank *low) {
-  return low->factors;
+struct low_factors *low_rank_factors(struct low_rank *low) {
+  return &low->factors;
 }

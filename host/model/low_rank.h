@@ -9,7 +9,7 @@ struct low_rank;
 
 // Returns R. The caller frees *out, which is NULL if there is no memory.
 uint64_t low_rank_create(const struct weight_part *parts, int count, struct low_rank **out);
-struct tensor *low_rank_factors(struct low_rank *low); // A and B, to be declared
+struct low_factors *low_rank_factors(struct low_rank *low); // to be declared
 // Rows of A and of B. context: the address of a pointer to the struct.
 void low_rank_row_A(const void *context, uint32_t row, uint32_t cols, float *out);
 void low_rank_row_B(const void *context, uint32_t row, uint32_t cols, float *out);

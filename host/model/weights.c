@@ -218,24 +218,24 @@ static struct weight_part *present_parts(struct weights *w, uint32_t cols, const
 }
 
 // Finds an earlier request with the same function and context, such as the rotation table of all attention layers.
-static const struct weight_request *find_equal(const struct weights *w, uint32_t rows, uint32_t cols, weight_row row,
-                                               const void *context, uint64_t bytes) {
+static const struct weight_request *find_equal(const struct weights *w, enum dtype dtype, uint32_t rows, uint32_t cols,
+                                               weight_row row, const void *context, uint64_t bytes) {
   for (uint64_t i = 0; i < w->count; i++) {
     const struct weight_request *r = &w->requests[i];
-    if (r->row == row && !r->same && r->out->rows == rows && r->out->cols == cols &&
+    if (r->row == row && !r->same && r->out->dtype == dtype && r->out->rows == rows && r->out->cols == cols &&
         !memcmp(r->context.bytes, context, bytes))
       return r;
   }
   return NULL;
 }
 
-static void add_rows(struct weights *w, struct tensor *out, uint32_t rows, uint32_t cols, uint64_t stride,
-                     weight_row row, const void *context, uint64_t bytes) {
+static void add_rows(struct weights *w, struct tensor *out, enum dtype dtype, uint32_t rows, uint32_t cols,
+                     uint64_t stride, weight_row row, const void *context, uint64_t bytes) {
   if (w->status != DELTAIC_OK) return;
   assert(bytes <= WEIGHT_CONTEXT);
   struct weight_request *r = request_add(w, out);
   if (!r) return;
-  const struct weight_request *equal = find_equal(w, rows, cols, row, context, bytes);
+  const struct weight_request *equal = find_equal(w, dtype, rows, cols, row, context, bytes);
   r->row = row;
   if (equal) {
     *out = *equal->out;
@@ -243,7 +243,14 @@ static void add_rows(struct weights *w, struct tensor *out, uint32_t rows, uint3
     return;
   }
   memcpy(r->context.bytes, context, bytes);
-  arena_add(&w->arena, out, DTYPE_F32, rows, cols, stride);
+  arena_add(&w->arena, out, dtype, rows, cols, stride);
+}
+
+// Declares A (R, cols) or B (rows, R) of an adapter in this file.
+static void add_factor(struct weights *w, struct tensor *out, enum dtype dtype, uint32_t rows, uint32_t cols,
+                       weight_row row, const struct low_rank *low, const char *file) {
+  add_rows(w, out, dtype, rows, cols, weight_stride(dtype, cols), row, &low, sizeof low);
+  if (w->status == DELTAIC_OK) w->requests[w->count - 1].file = file;
 }
 
 // Declares what adapters add to the matrix of these parts, which are all there.
@@ -261,12 +268,15 @@ static void add_low_rank(struct weights *w, struct tensor *out, uint32_t cols, c
     keep(w, fail(DELTAIC_UNSUPPORTED, "%s: adapters of rank %llu are more than supported",
                  checkpoint_path(w->checkpoint), (unsigned long long)ranks));
   if (w->status != DELTAIC_OK) return;
-  struct tensor *factors = low_rank_factors(low);
-  const uint32_t R = (uint32_t)ranks;
-  add_rows(w, &factors[0], R, cols, weight_stride(DTYPE_F32, cols), low_rank_row_A, &low, sizeof low);
-  add_rows(w, &factors[1], out->rows, R, weight_stride(DTYPE_F32, R), low_rank_row_B, &low, sizeof low);
-  out->low = factors;
-  for (size_t i = 1; i <= 2 && w->status == DELTAIC_OK; i++) w->requests[w->count - i].file = any->input->name;
+  struct low_factors *f = low_rank_factors(low);
+  const uint32_t R = (uint32_t)ranks, rows = out->rows;
+  const char *file = any->input->name;
+  add_factor(w, &f->A, DTYPE_F32, R, cols, low_rank_row_A, low, file);
+  add_factor(w, &f->B, DTYPE_F32, rows, R, low_rank_row_B, low, file);
+  out->low = f;
+  if (!w->backend || !w->backend->rounds) return;
+  add_factor(w, &f->A_half, DTYPE_F16, R, cols, low_rank_row_A, low, file);
+  add_factor(w, &f->B_half, DTYPE_F16, rows, R, low_rank_row_B, low, file);
 }
 
 static void add_parts(struct weights *w, struct tensor *out, uint32_t cols, const struct weight_part *parts, int count,
@@ -339,7 +349,7 @@ void weights_transposed(struct weights *w, struct tensor *out, uint32_t cols, co
 
 void weights_rows(struct weights *w, struct tensor *out, uint32_t rows, uint32_t cols, weight_row row,
                   const void *context, uint64_t bytes) {
-  add_rows(w, out, rows, cols, cols, row, context, bytes);
+  add_rows(w, out, DTYPE_F32, rows, cols, cols, row, context, bytes);
 }
 
 void weights_rows_back(struct weights *w, weight_back back) {

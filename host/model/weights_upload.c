@@ -214,15 +214,17 @@ static deltaic_status upload_transposed(struct upload *u, const struct weight_re
   return upload_flush(u);
 }
 
-// The row's tensors, which are small, stay in memory.
-static deltaic_status upload_computed(struct upload *u, const struct weight_request *r) {
+// The row's tensors, which are small, stay in memory. numbers: room for a row in f32; NULL: the tensor is f32.
+static deltaic_status upload_rows(struct upload *u, const struct weight_request *r, float *numbers) {
   deltaic_status status = DELTAIC_OK;
   for (uint32_t i = 0; i < u->out->rows; i++) {
-    float *row = upload_row(u, &status);
-    if (!row) return status;
+    void *to = upload_row(u, &status);
+    float *row = numbers ? numbers : to;
+    if (!to) return status;
     r->row(r->context.bytes, i, u->out->cols, row);
     status = checkpoint_status(u->w->checkpoint);
     if (status) return status;
+    for (uint32_t k = 0; numbers && k < u->out->cols; k++) ((uint16_t *)to)[k] = f32_to_f16(row[k]);
     const enum reach reach = reach_of(DTYPE_F32, row, u->out->cols);
     if (reach == REACH_INFINITE)
       return fail(DELTAIC_BAD_FILE, "%s: a computed weight is not finite (NaN or infinity)",
@@ -232,10 +234,19 @@ static deltaic_status upload_computed(struct upload *u, const struct weight_requ
   return upload_flush(u);
 }
 
+static deltaic_status upload_computed(struct upload *u, const struct weight_request *r) {
+  if (u->out->dtype == DTYPE_F32) return upload_rows(u, r, NULL);
+  float *numbers = malloc(u->out->cols * sizeof *numbers);
+  const deltaic_status status =
+      numbers ? upload_rows(u, r, numbers) : fail_memory("a row of weights", u->out->cols * sizeof *numbers);
+  free(numbers);
+  return status;
+}
+
 // The parts have been uploaded.
 static void upload_mixed(const struct weight_request *r) {
   const uint32_t rows = r->out->rows;
-  const struct tensor *low = r->out->low;
+  const struct low_factors *low = r->out->low;
   *r->out = r->mixed[0];
   for (uint32_t i = 0, first = 0; first < rows; first += r->mixed[i++].rows) r->out->wide |= r->mixed[i].wide;
   r->out->rows = rows;

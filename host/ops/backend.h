@@ -11,6 +11,7 @@ struct backend {
   uint64_t parts_bytes;       // size of oplist.parts; 0: the backend does not need it
   uint32_t batch;             // default number of prompt tokens that are computed at once
   bool tiles;                 // weights of blocks are stored as tiles (dtype_tile)
+  bool rounds;                // products of fast lists (oplist.matrices) may round their operands to f16
   bool imagined;              // computes nothing (imagined.h)
   bool replays;               // a recording can run again; false: a list runs once, while it is recorded
   uint32_t threads;           // host threads that may be used; 0: all cores

@@ -88,7 +88,9 @@ static void product(struct oplist *l, struct tensor y, struct tensor x, struct t
 
 // y = x w^T + bias + (x A^T) B^T. The sum is an op_add() after a product, which backends join to that product.
 static void adapted_product(struct oplist *l, struct tensor y, struct tensor x, struct tensor w, struct tensor bias) {
-  const struct tensor A = w.low[0], B = w.low[1], none = {0};
+  const struct low_factors *low = w.low;
+  const bool half = l->matrices && low->A_half.rows && !low->A_half.wide && !low->B_half.wide;
+  const struct tensor A = half ? low->A_half : low->A, B = half ? low->B_half : low->B, none = {0};
   if (!y.value) oplist_scope_begin(l); // lists of several such products need no more memory than one
   const struct tensor inner = oplist_value(l, y.rows, A.rows), more = oplist_value(l, y.rows, y.cols);
   const struct tensor base = y.value ? oplist_value(l, y.rows, y.cols) : y;

@@ -16,8 +16,12 @@ struct tensor {
   // A matrix of several formats: tensors of one format each, below each other, as many as give `rows`. The matrix's own
   // dtype, stride and buffer are then the first one's. NULL: all rows are here.
   const struct tensor *mixed;
-  // Two tensors, A (R, cols) and B (rows, R): op_linear() multiplies by w + B A. NULL: by w.
-  const struct tensor *low;
+  const struct low_factors *low; // op_linear() multiplies by w + B A; NULL: by w
+};
+
+// A (R, cols) and B (rows, R), which change a matrix w (rows, cols). f32, and f16 for fast lists or absent.
+struct low_factors {
+  struct tensor A, B, A_half, B_half;
 };
 
 enum { TENSOR_ALIGN = 256 }; // bytes; no device needs a larger alignment of descriptors

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #define MODELS TESTS_DIR "/vectors/models/"
+#define LAYER "base_model.model.model.language_model.layers."
 enum { TOKENS = 40, LANES = 3, RANK = 3 };
 
 static const deltaic_session_options fast = {.size = sizeof fast};
@@ -429,6 +430,32 @@ static void blocks_stay_and_compute_what_their_numbers_do(deltaic_device *device
   check_type(device, adapter, "iq4_xs", 1e-2);
 }
 
+// Numbers of A or B outside the range of f16, for which a fast session has no f16 copy.
+static void large_factors_are_not_rounded(deltaic_device *device) {
+  const char *path = copied("small.gguf"), *adapter = make("adapter");
+  size_t n;
+  quantize(large_model(), path, "q8_0");
+  for (int large_A = 0; large_A < 2; large_A++) {
+    struct written *w = begin();
+    seed = 5;
+    for (int i = 0; i < 2; i++) {
+      const bool is_A = i == 0;
+      const uint64_t shape[] = {is_A ? RANK : 512, is_A ? 256 : RANK}, count = shape[0] * shape[1];
+      char name[400];
+      snprintf(name, sizeof name, LAYER "0.mlp.up_proj.lora_%c.weight", is_A ? 'A' : 'B');
+      next_numbers(add(w, name, 2, shape), count, is_A == (large_A != 0) ? 1e6f : 1e-7f);
+    }
+    write_all(w, inside(adapter, "adapter_model.safetensors"));
+    write_text(inside(adapter, "adapter_config.json"), config);
+    float *x = logits_of(device, path, adapter, PROMPT, exact, &n),
+          *y = logits_of(device, path, adapter, PROMPT, fast, &n);
+    const double error = distance(x, y, n);
+    if (!(error <= 1e-2)) fail_msg("%g", error);
+    free(x);
+    free(y);
+  }
+}
+
 // What a model is said to take, before and after it is opened; and one that lacks room for its adapter.
 static void memory_counts_adapters(deltaic_device *device) {
   const char *adapter = make_adapter(large_model(), "adapter"), *path = copied("small.gguf");
@@ -504,7 +531,6 @@ static void models_with_other_adapters_are_others(deltaic_device *device) {
 
 // ---------------------------------------------------------------- what is refused
 
-#define LAYER "base_model.model.model.language_model.layers."
 struct wrong {
   const char *name, *other; // two tensors; other NULL: one
   uint64_t shape[2], more[2];
@@ -684,6 +710,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(every_family_computes_what_its_merged_folder_does, make_folder, clear),
       ON_DEVICES(qwen_computes_what_its_merged_folder_does),
       ON_DEVICES(blocks_stay_and_compute_what_their_numbers_do),
+      ON_DEVICES(large_factors_are_not_rounded),
       cmocka_unit_test_setup_teardown(quantizing_merges_adapters, make_folder, clear),
       ON_DEVICES(memory_counts_adapters),
       ON_DEVICES(models_with_other_adapters_are_others),

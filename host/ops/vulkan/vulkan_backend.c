@@ -171,6 +171,7 @@ void vulkan_backend_plan(struct vulkan_backend *b) {
   plan_rules_make(&device->caps, &device->plan, &b->rules);
   b->base.parts_bytes = kernel_built(KERNEL_matmul_matrix_x32_f16) ? plan_matmul_parts_bytes(&b->products) : 0;
   b->base.batch = b->products.batch;
+  b->base.rounds = vulkan_can_round(&b->base);
 }
 
 deltaic_status backend_open_vulkan(struct device *device, struct backend **out) {
