@@ -9,12 +9,34 @@ static void set_dtype(struct oplist *l, struct tensor t, enum dtype dtype) {
   if (t.value) l->values[t.value - 1].dtype = dtype;
 }
 
-// The best dtype for operation i's output: the product's input dtype if one product is its only reader, else f32. A
+// Whether product `op` reads t, in f16, and nothing else of it.
+static bool reads_half(const struct recorder *c, const struct oplist *l, const struct op *op, struct tensor t) {
+  const struct value *v = &l->values[t.value - 1];
+  for (uint32_t k = op_shapes[op->kind].writes; k < op_tensors(op->kind); k++)
+    if (same_value(op->t[k], t) && (op->kind != OP_LINEAR || k != 1)) return false;
+  return op->linear.x.rows == v->rows && op->linear.x.cols == v->cols &&
+         vulkan_input_dtype(c, op->linear.w, v->rows) == DTYPE_F16;
+}
+
+// Whether products, and nothing else, read t after operation i, and all take f16. Rows of f16 take multiples of 8
+// elements, for which f32's memory has room from 4 columns on.
+static bool only_products_read_half(const struct recorder *c, const struct oplist *l, struct tensor t, uint32_t i) {
+  bool found = false;
+  if (!t.value || t.cols < 4 || l->values[t.value - 1].bound.buffer) return false;
+  for (i++; i < l->count; i++)
+    if (op_reads(&l->ops[i], t)) {
+      found = true;
+      if (!reads_half(c, l, &l->ops[i], t)) return false;
+    }
+  return found;
+}
+
+// The best dtype for operation i's output: the products' input dtype if only products read it, else f32. A
 // gated norm keeps its input's dtype, and so does a glu whose x the output is, so the product after them decides.
 static enum dtype wanted_dtype(const struct recorder *c, const struct oplist *l, uint32_t i) {
   const struct tensor t = l->ops[i].t[0];
   const uint32_t reader = oplist_reader(l, t, i);
-  if (!reader) return DTYPE_F32;
+  if (!reader) return only_products_read_half(c, l, t, i) ? DTYPE_F16 : DTYPE_F32;
   const struct op *op = &l->ops[reader];
   if (op->kind == OP_GATED_NORM || (op->kind == OP_GLU && same_value(op->glu.x, t))) return wanted_dtype(c, l, reader);
   if (op->kind == OP_EXPERTS && same_value(op->experts.x, t)) return vulkan_experts_dtype(c, &op->experts);
@@ -68,30 +90,13 @@ static void plan_rule_dtypes(const struct recorder *c, struct oplist *l, uint32_
   set_output_dtype(l, i, DTYPE_F16);
 }
 
-// Whether product `op` reads t, in f16, and nothing else of it.
-static bool reads_half(const struct recorder *c, const struct oplist *l, const struct op *op, struct tensor t) {
-  const struct value *v = &l->values[t.value - 1];
-  for (uint32_t k = op_shapes[op->kind].writes; k < op_tensors(op->kind); k++)
-    if (same_value(op->t[k], t) && (op->kind != OP_LINEAR || k != 1)) return false;
-  return op->linear.x.rows == v->rows && op->linear.x.cols == v->cols &&
-         vulkan_input_dtype(c, op->linear.w, v->rows) == DTYPE_F16;
-}
-
 // In a list that keeps its values: whether t is f16. It is, if a norm or a gated unit writes it and only products read
-// it, which would round it anyway. No other operation's backward pass reads such an output. Rows of f16 take multiples
-// of 8 elements, for which f32's memory has room from 4 columns on.
+// it, which would round it anyway. No other operation's backward pass reads such an output.
 static bool is_kept_half(const struct recorder *c, const struct oplist *l, struct tensor t) {
-  if (!t.value || t.cols < 4 || l->values[t.value - 1].bound.buffer) return false;
   const uint32_t writer = writer_of(l, t, (uint32_t)l->count);
-  bool found = false;
   if (!is_kind(l, writer, OP_GLU) && (!is_kind(l, writer, OP_NORM) || tensor_present(l->ops[writer].norm.last)))
     return false;
-  for (uint32_t i = writer + 1; i < l->count; i++)
-    if (op_reads(&l->ops[i], t)) {
-      found = true;
-      if (!reads_half(c, l, &l->ops[i], t)) return false;
-    }
-  return found;
+  return only_products_read_half(c, l, t, writer);
 }
 
 static void lower_kept(const struct recorder *c, struct oplist *l) {
@@ -108,7 +113,8 @@ void lower_dtypes(const struct recorder *c, struct oplist *l) {
   }
   for (uint32_t i = 0; i < l->count; i++) {
     const struct op *op = &l->ops[i];
-    if (op->kind == OP_GLU || op->kind == OP_ATTENTION) set_dtype(l, op->t[0], wanted_dtype(c, l, i));
+    const bool norm = op->kind == OP_NORM && !tensor_present(op->norm.last) && !is_input_norm(l, i);
+    if (norm || op->kind == OP_GLU || op->kind == OP_ATTENTION) set_dtype(l, op->t[0], wanted_dtype(c, l, i));
     if (op->kind == OP_DELTA_RULE) plan_rule_dtypes(c, l, i);
     if (op->kind != OP_MAMBA2) continue;
     const bool step = i && match_mamba2_step(l, i - 1) && vulkan_steps_mamba2(c, &op->mamba2);
