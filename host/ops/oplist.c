@@ -86,18 +86,25 @@ static void product(struct oplist *l, struct tensor y, struct tensor x, struct t
   append(l, OP_LINEAR)->linear = (struct linear){y, x, w, bias};
 }
 
-// y = x w^T + bias + (x A^T) B^T. The sum is an op_add() after a product, which backends join to that product.
+// y = x w^T + bias + (x A^T) B^T. The products with A and w do not wait for each other. One token's product with w is
+// the bias of the last product, so that backends join that product to the operation after it. Else the sum is an
+// op_add(), which they join to the last product.
 static void adapted_product(struct oplist *l, struct tensor y, struct tensor x, struct tensor w, struct tensor bias) {
   const struct low_factors *low = w.low;
   const bool half = l->matrices && low->A_half.rows && !low->A_half.wide && !low->B_half.wide;
   const struct tensor A = half ? low->A_half : low->A, B = half ? low->B_half : low->B, none = {0};
   if (!y.value) oplist_scope_begin(l); // lists of several such products need no more memory than one
-  const struct tensor inner = oplist_value(l, y.rows, A.rows), more = oplist_value(l, y.rows, y.cols);
-  const struct tensor base = y.value ? oplist_value(l, y.rows, y.cols) : y;
+  const struct tensor inner = oplist_value(l, y.rows, A.rows);
+  const struct tensor base = y.value || y.rows == 1 ? oplist_value(l, y.rows, y.cols) : y;
   product(l, inner, x, A, none);
   product(l, base, x, w, bias);
-  product(l, more, inner, B, none);
-  op_add(l, y, base, more);
+  if (y.rows == 1) {
+    product(l, y, inner, B, base);
+  } else {
+    const struct tensor more = oplist_value(l, y.rows, y.cols);
+    product(l, more, inner, B, none);
+    op_add(l, y, base, more);
+  }
   if (!y.value) oplist_scope_end(l);
 }
 

@@ -5,7 +5,7 @@
 #define MATVEC_Y 0       // (T, N) out, f32; inout when args.add
 #define MATVEC_X 1       // (T, K) in, f32
 #define MATVEC_WEIGHTS 2 // (N, K) in, any format; (2 N, K) when GATED: gate's rows, then up's
-#define MATVEC_BIAS 3    // (1, N) in, f32; read when args.has_bias
+#define MATVEC_BIAS 3    // (1, N) in, f32, (1, 2 N) when GATED; read when args.has_bias
 #define MATVEC_NORM 4    // (1, K) in, f32; read when NORM
 #define MATVEC_BINDINGS 5
 #define MATVEC_CONV_BINDINGS (MATVEC_BINDINGS + CONV_STEP_BINDINGS) // conv_step.h

@@ -5,7 +5,7 @@ float total(uint i);
 float square_sum(uint t);
 
 uint token0; // the workgroup's first token
-float start; // what the output of the last fetch() adds to its sum
+float start, start_up; // what the output of the last fetch() adds to its sum; when GATED, to gate's and to up's
 #ifdef CONV
 uint slot, lone; // lone: tokens of the only sequence
 bool convolved; // the output is a channel, and its token belongs to a sequence
@@ -49,6 +49,7 @@ void fetch(uint row, uint i) {
   if (outside(row, i)) return;
   uint n = args.first + row + i / TOKENS, t = token0 + i % TOKENS;
   start = args.has_bias != 0 ? bias[n] : 0.0;
+  if (GATED != 0) start_up = args.has_bias != 0 ? bias[args.N + n] : 0.0;
   if (args.add != 0) start += y[t * args.y_stride + n];
 #ifdef CONV
   if (CONV_W != 0) fetch_conv(n, t);
@@ -59,9 +60,8 @@ void finish(uint row, uint i) {
   if (outside(row, i)) return;
   uint n = args.first + row + i / TOKENS, t = token0 + i % TOKENS;
   float factor = NORM != 0 ? accurate_inversesqrt(square_sum(i % TOKENS) / float(args.K) + args.eps) : 1.0;
-  float value = factor * total(i);
-  if (GATED != 0) value = activate(ACTIVATION, value) * (factor * total(OUTPUTS + i));
-  value += start;
+  float value = factor * total(i) + start;
+  if (GATED != 0) value = activate(ACTIVATION, value) * (factor * total(OUTPUTS + i) + start_up);
   y[t * args.y_stride + n] = value;
 #ifdef CONV
   if (CONV_W != 0) finish_conv(n, t, value);

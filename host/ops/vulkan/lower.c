@@ -94,7 +94,7 @@ static uint32_t lower_product(struct lowering *w, uint32_t i, const struct linea
         .conv = &conv, .from = (uint32_t)(next->conv.x.offset / sizeof(float)), .inputs = joined ? &inputs : NULL};
     return vulkan_linear_conv(w->c, in, &p, &v) ? 3 : 2;
   }
-  if (next->kind == OP_GLU && !tensor_present(p.bias) && gates_halves(l, i)) {
+  if (next->kind == OP_GLU && gates_halves(l, i)) {
     const struct glu glu = oplist_op(l, i + 1).glu;
     vulkan_linear_glu(w->c, in, &p, &glu);
     return 2;

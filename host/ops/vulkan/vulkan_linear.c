@@ -358,7 +358,13 @@ void vulkan_linear_glu(struct recorder *c, const struct linear_input *in, const 
   const struct tensor w = p->w;
   const bool whole = is_whole(c, w);
   if (few_of(c, in, w) && whole && g->y.dtype == DTYPE_F32) {
-    few_rows(c, &(struct fused){.in = *in, .y = g->y, .w = w, .glu = true, .activation = g->activation});
+    few_rows(c,
+             &(struct fused){.in = *in, .y = g->y, .w = w, .bias = p->bias, .glu = true, .activation = g->activation});
+    return;
+  }
+  if (p->bias.buffer) {
+    vulkan_linear(c, p->y, in, p, false);
+    vulkan_glu(c, g);
     return;
   }
   struct narrow_product n = {.p = {.y = g->y, .w = w, .glu = true, .activation = g->activation}, .norm = in};
