@@ -12,8 +12,8 @@
 #include "hh_matrix_prepare.h"
 #include "kernels.h"
 #include "mamba2_matrix.h"
-#include "matmul_tiles.h"
 #include "matmul_narrow.h"
+#include "matmul_tiles.h"
 #include "matvec.h"
 #include "matvec_dot.h"
 #include "numbers.h"
@@ -351,10 +351,16 @@ static void matvec_fits_every_device(void **state) {
   struct plan_matvec o = plan_matvec(&h200_products, 2048, 8192, 1, false, false),
                      gate = plan_matvec(&h200_products, 2048, 8192, 1, true, true),
                      wide = plan_matvec(&h200_products, 2048, 8192, 1, true, false),
-                     router = plan_matvec(&h200_products, 2048, 257, 1, true, false);
+                     router = plan_matvec(&h200_products, 2048, 257, 1, true, false),
+                     lora_A = plan_matvec(&h200_products, 4096, 16, 1, false, false),
+                     lora_B = plan_matvec(&h200_products, 16, 8192, 1, false, false),
+                     lora_gate = plan_matvec(&h200_products, 32, 12288, 1, false, true),
+                     few_B = plan_matvec(&h200_products, 16, 1024, 1, false, false);
   assert_true(o.lanes == 128 && o.unroll == 2 && o.sets == 1 && gate.lanes == 32 && gate.unroll == 2 &&
               gate.sets == 16);
   assert_true(wide.lanes == 32 && router.lanes == 128); // few rows are shared by more invocations
+  assert_true(lora_A.lanes == 128 && lora_A.rows == 1 && lora_B.lanes == 32 && lora_B.rows == 16 && lora_B.unroll == 1);
+  assert_true(lora_gate.rows == 8 && few_B.rows == 4);
 }
 
 // Whatever is asked for; teams are whole subgroups and hold all of K.

@@ -112,10 +112,12 @@ int plan_products_describe(const struct plan_products *plan, char *text, uint64_
 // A workgroup reads x once for all its rows, so more tokens call for more rows. For one token more rows gain nothing,
 // and single rows balance best (H200). Long rows are shared by more invocations, or the last workgroups would run alone
 // for long. More invocations share each row of one token's product if reading its inputs again is cheap, which it is
-// without a norm, or if there are few rows. With a norm, gate and up compute it once for many rows.
+// without a norm, or if there are few rows. With a norm, gate and up compute it once for many rows. Rows that are
+// shorter than a subgroup's loads (an adapter's B) leave lanes idle: then a workgroup takes many, and each lane
+// finishes one.
 struct plan_matvec plan_matvec(const struct plan_products *plan, uint32_t K, uint32_t N, uint32_t tokens, bool norm,
                                bool gated) {
-  enum { SUMS = 32, LOADS = 12, STAGED_FROM = 2048 };
+  enum { SUMS = 32, LOADS = 12, STAGED_FROM = 2048, SHORT_ROWS = 16 };
   struct plan_matvec m = {.lanes = plan->matvec_lanes, .rows = plan->matvec_rows, .sets = 1};
   uint32_t x_rows = tokens + norm; // rows of x and of the norm's weight
   if (m.rows < x_rows) m.rows = min32(x_rows, plan->matvec_most_rows);
@@ -123,6 +125,11 @@ struct plan_matvec plan_matvec(const struct plan_products *plan, uint32_t K, uin
   if (gated) m.rows = (m.rows + 1) / 2; // as many rows of gate as of up
   while (m.lanes < plan->matvec_most_lanes && K / 8 > LOADS * m.lanes) m.lanes *= 2;
   m.unroll = plan->matvec_unroll > tokens ? plan->matvec_unroll / tokens : 1;
+  if (K / 8 < m.lanes) {
+    const uint32_t most_rows = SHORT_ROWS / tokens / (gated ? 2 : 1);
+    while (2 * m.rows <= most_rows && N / (2 * m.rows) >= plan->device->processors) m.rows *= 2;
+    m.unroll = 1;
+  }
   const uint32_t most = min32(plan->matvec_most_lanes, 4 * plan->matvec_lanes);
   if (tokens == 1 && (!norm || N <= m.rows * 2 * plan->device->processors) && most > m.lanes) {
     while (m.lanes < most && K / 8 >= 4 * m.lanes) m.lanes *= 2;
