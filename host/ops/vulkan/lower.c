@@ -11,6 +11,7 @@
 //   experts glu                    the same for the chosen experts
 //   mix add                        the sum over experts adds to the residual stream
 //   linear add [norm]              the product adds to the residual stream and prepares the next norm
+//   linear linear add add          both products add to the residual stream (an adapter's, of several tokens)
 //   delta_inputs delta_rule [gated_norm]        for single tokens
 //   mamba2_inputs mamba2 [gated_norm [linear]]  token by token; the step gates, and the product computes the norm if
 //                                               there is one
@@ -76,6 +77,21 @@ static struct linear_input plain_input(struct lowering *w, uint32_t i) {
   return in;
 }
 
+// Both products of adapted_product() (oplist.c) add to a residual stream. Returns how many operations it recorded; 0:
+// none, they are others.
+static uint32_t lower_adapted_residual(struct lowering *w, uint32_t i, const struct linear_input *in) {
+  const struct oplist *l = w->l;
+  if (!sums_products(l, i)) return 0;
+  const struct linear base = oplist_op(l, i).linear, more = oplist_op(l, i + 1).linear;
+  const struct add add = oplist_op(l, i + 3).add;
+  if (!same_place(add.x, add.y)) return 0;
+  const struct linear_input inner = plain_input(w, i + 1);
+  w->ahead = (struct norm_ahead){0};
+  vulkan_linear(w->c, add.y, in, &base, true);
+  vulkan_linear(w->c, add.y, &inner, &more, true);
+  return 4;
+}
+
 // Records product i and the operations that its kernel can join. Returns how many operations it recorded.
 static uint32_t lower_product(struct lowering *w, uint32_t i, const struct linear_input *in) {
   const struct oplist *l = w->l;
@@ -110,6 +126,8 @@ static uint32_t lower_product(struct lowering *w, uint32_t i, const struct linea
       return 2;
     }
   }
+  const uint32_t sums = lower_adapted_residual(w, i, in);
+  if (sums) return sums;
   vulkan_linear(w->c, p.y, in, &p, false);
   return 1;
 }

@@ -28,6 +28,14 @@ bool gates_halves(const struct oplist *l, uint32_t i) {
          g->x.offset == y.offset + g->y.cols * sizeof(float) && l->values[y.value - 1].last_read == i + 1;
 }
 
+bool sums_products(const struct oplist *l, uint32_t i) {
+  const struct op *op = &l->ops[i];
+  return is_kind(l, i, OP_LINEAR) && is_kind(l, i + 1, OP_LINEAR) && is_kind(l, i + 2, OP_ADD) &&
+         is_kind(l, i + 3, OP_ADD) && same_value(op[2].add.x, op[0].linear.y) &&
+         same_value(op[2].add.z, op[1].linear.y) && same_value(op[3].add.z, op[2].add.y) && only_for(l, i, i + 2) &&
+         only_for(l, i + 1, i + 2) && only_for(l, i + 2, i + 3);
+}
+
 // Whether operation i norms each head of q and k, and nothing else, for the rope_append after it.
 static bool norms_heads(const struct oplist *l, uint32_t i) {
   const struct gated_norm *n = &l->ops[i].gated_norm;

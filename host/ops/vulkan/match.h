@@ -22,6 +22,9 @@ bool is_input_norm(const struct oplist *l, uint32_t i);
 // Whether operation i + 1 gates the second half of product i (linear or experts) by its first half and nothing else
 // reads the product.
 bool gates_halves(const struct oplist *l, uint32_t i);
+// Whether operations i ... i + 3 are two products, their sum, and the sum of that, as z, and another tensor, and
+// nothing else reads the products and their sum.
+bool sums_products(const struct oplist *l, uint32_t i);
 
 // Operations of single tokens. How many match, or 0.
 uint32_t match_delta_step(const struct oplist *l, uint32_t i);  // delta_inputs, delta_rule, gated_norm or not
