@@ -323,11 +323,12 @@ deltaic_status adapter_find(struct adapter *a, const struct adapter_ask *ask, st
   const struct named_tensor found = names_look(names, look_up, &l, ask->layer, ask->role, ask->item);
   if (!found.tensor) return DELTAIC_OK;
   if (l.twice) return fail_twice(a, base->tensor->name);
-  if (l.A && (l.swapped || !role_is_projection(ask->role)))
-    return fail(DELTAIC_UNSUPPORTED,
-                "%s: tensor %.200s is for tensor %.200s of %s; in a GGUF file A and B change projections only",
-                a->folder, l.A->name, base->tensor->name, checkpoint_path(a->base));
-  struct change c = {.A = l.A, .B = l.B, .whole = l.whole};
+  if (l.A && !(l.swapped ? ask->role == ROLE_EMBEDDING : role_is_projection(ask->role)))
+    return fail(
+        DELTAIC_UNSUPPORTED,
+        "%s: tensor %.200s is for tensor %.200s of %s; in a GGUF file A and B change projections and embeddings only",
+        a->folder, l.A->name, base->tensor->name, checkpoint_path(a->base));
+  struct change c = {.A = l.A, .B = l.B, .whole = l.whole, .swapped = l.swapped};
   const uint64_t rows = found.rows ? found.rows->count(ask->spec) : ask->rows;
   if (l.whole && !file_tensor_is(l.whole, rows, ask->cols)) return fail_fit(a, l.whole, base->tensor->name);
   deltaic_status status = check_change(a, &c, rows, ask->cols, base->tensor->name);
@@ -341,7 +342,7 @@ deltaic_status adapter_find(struct adapter *a, const struct adapter_ask *ask, st
   if (l.whole) *whole = found;
   whole->tensor = l.whole;
   whole->row_order = base->row_order;
-  if (l.A) *pair = (struct adapter_pair){l.A, l.B, base->row_order, found.rows, base->column_order, c.s};
+  if (l.A) *pair = (struct adapter_pair){l.A, l.B, base->row_order, found.rows, base->column_order, c.s, l.swapped};
   struct file_tensor *const used[] = {l.whole, l.A, l.B};
   for (int i = 0; i < 3; i++)
     if (used[i]) used[i]->used = true;

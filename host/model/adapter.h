@@ -20,6 +20,7 @@ struct adapter_pair {
   const struct row_map *rows;    // from there to the row of B; NULL: the same
   const struct row_map *columns; // from the role's column in the file to that of A; NULL: the same
   float s;
+  bool swapped; // of an embedding: A is the file's B, transposed, and B its A: A (rank, rows), B (columns, rank)
 };
 
 // What a layer of a GGUF file asks for: a role of (rows, cols), or (rows) if cols is 0. base: its tensor in the file.

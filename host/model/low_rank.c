@@ -17,12 +17,21 @@ struct low_rank {
   struct low_part parts[];
 };
 
+// Column `col` of a matrix.
+static void read_column(const struct file_tensor *t, uint64_t col, uint64_t rows, float *out) {
+  for (uint64_t i = 0; i < rows; i++) file_tensor_f32(t, i * t->shape[1] + col, 1, &out[i]);
+}
+
 void low_rank_row_A(const void *context, uint32_t row, uint32_t cols, float *out) {
   const struct low_rank *low = *(struct low_rank *const *)context;
   const struct low_part *p = low->parts;
   while (!p->pair.A || row < p->first || row - p->first >= p->pair.A->shape[0]) p++;
   const struct adapter_pair *pair = &p->pair;
   const uint64_t begin = (row - p->first) * cols;
+  if (pair->swapped) {
+    read_column(pair->B, row - p->first, cols, out);
+    return;
+  }
   if (!pair->columns) file_tensor_f32(pair->A, begin, cols, out);
   for (uint32_t i = 0; pair->columns && i < cols; i++)
     file_tensor_f32(pair->A, begin + pair->columns->at(p->layer, i), 1, &out[i]);
@@ -38,8 +47,16 @@ void low_rank_row_B(const void *context, uint32_t row, uint32_t cols, float *out
   const struct adapter_pair *pair = &p->pair;
   const uint64_t at = row_mapped(pair->rows, p->layer, row_mapped(pair->order, p->layer, row - begin));
   const uint64_t rank = pair->B->shape[1];
-  file_tensor_f32(pair->B, at * rank, rank, out + p->first);
+  if (pair->swapped)
+    read_column(pair->A, at, rank, out + p->first);
+  else
+    file_tensor_f32(pair->B, at * rank, rank, out + p->first);
   for (uint64_t r = 0; r < rank; r++) out[p->first + r] *= pair->s;
+}
+
+void low_rank_row_A_turned(const void *context, uint32_t row, uint32_t cols, float *out) {
+  const struct low_rank *low = *(struct low_rank *const *)context;
+  file_tensor_f32(low->parts->pair.B, (uint64_t)row * cols, cols, out);
 }
 
 uint64_t low_rank_create(const struct weight_part *parts, int count, struct low_rank **out) {

@@ -13,4 +13,6 @@ struct low_factors *low_rank_factors(struct low_rank *low); // to be declared
 // Rows of A and of B. context: the address of a pointer to the struct.
 void low_rank_row_A(const void *context, uint32_t row, uint32_t cols, float *out);
 void low_rank_row_B(const void *context, uint32_t row, uint32_t cols, float *out);
+// Of the transpose of an embedding's A.
+void low_rank_row_A_turned(const void *context, uint32_t row, uint32_t cols, float *out);
 #endif

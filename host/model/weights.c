@@ -274,7 +274,8 @@ static void add_low_rank(struct weights *w, struct tensor *out, uint32_t cols, c
   add_factor(w, &f->A, DTYPE_F32, R, cols, low_rank_row_A, low, file);
   add_factor(w, &f->B, DTYPE_F32, rows, R, low_rank_row_B, low, file);
   out->low = f;
-  if (!w->backend || !w->backend->rounds) return;
+  if (parts->pair.swapped) add_factor(w, &f->A_turned, DTYPE_F32, cols, R, low_rank_row_A_turned, low, file);
+  if (!w->backend || !w->backend->rounds || (parts->pair.swapped && !w->model->tied)) return;
   add_factor(w, &f->A_half, DTYPE_F16, R, cols, low_rank_row_A, low, file);
   add_factor(w, &f->B_half, DTYPE_F16, rows, R, low_rank_row_B, low, file);
 }

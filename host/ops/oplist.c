@@ -69,10 +69,6 @@ static struct op *append(struct oplist *l, enum op_kind kind) {
   return op;
 }
 
-void op_embed(struct oplist *l, struct tensor x, struct tensor table, struct tensor tokens) {
-  append(l, OP_EMBED)->embed = (struct embed){x, table, tokens};
-}
-
 void op_mark(struct oplist *l, struct tensor seen, struct tensor tokens, struct tensor sequences) {
   append(l, OP_MARK)->mark = (struct mark){seen, tokens, sequences};
 }
@@ -117,6 +113,27 @@ void op_linear(struct oplist *l, struct tensor y, struct tensor x, struct tensor
 
 void op_add(struct oplist *l, struct tensor y, struct tensor x, struct tensor z) {
   append(l, OP_ADD)->add = (struct add){y, x, z};
+}
+
+static void embed(struct oplist *l, struct tensor x, struct tensor table, struct tensor tokens) {
+  table.low = NULL;
+  append(l, OP_EMBED)->embed = (struct embed){x, table, tokens};
+}
+
+void op_embed(struct oplist *l, struct tensor x, struct tensor table, struct tensor tokens) {
+  const struct low_factors *low = table.low;
+  if (!low) {
+    embed(l, x, table, tokens);
+    return;
+  }
+  const struct tensor base = oplist_value(l, x.rows, x.cols), none = {0}; // x takes its memory
+  oplist_scope_begin(l);
+  const struct tensor inner = oplist_value(l, x.rows, low->B.cols), more = oplist_value(l, x.rows, x.cols);
+  embed(l, base, table, tokens);
+  embed(l, inner, low->B, tokens);
+  product(l, more, inner, low->A_turned, none);
+  op_add(l, x, base, more);
+  oplist_scope_end(l);
 }
 
 void op_conv(struct oplist *l, const struct conv *conv) { append(l, OP_CONV)->conv = *conv; }

@@ -73,6 +73,7 @@ struct tensor oplist_value(struct oplist *l, uint32_t rows, uint32_t cols) INSID
 void oplist_bind(struct oplist *l, struct tensor t, struct tensor at) INSIDE(oplist_bind);
 
 // Each function records an operation. The tensors are those of the operation's struct, in its order.
+// If table.low is set, this appends several operations, and x must be a value of the open scope.
 void op_embed(struct oplist *l, struct tensor x, struct tensor table, struct tensor tokens) INSIDE(op_embed);
 void op_mark(struct oplist *l, struct tensor seen, struct tensor tokens, struct tensor sequences);
 void op_norm(struct oplist *l, struct tensor y, struct tensor x, struct tensor weight, struct tensor last, float eps)

@@ -16,12 +16,13 @@ struct tensor {
   // A matrix of several formats: tensors of one format each, below each other, as many as give `rows`. The matrix's own
   // dtype, stride and buffer are then the first one's. NULL: all rows are here.
   const struct tensor *mixed;
-  const struct low_factors *low; // op_linear() multiplies by w + B A; NULL: by w
+  const struct low_factors *low; // op_linear() and op_embed() compute with w + B A; NULL: with w
 };
 
-// A (R, cols) and B (rows, R), which change a matrix w (rows, cols). f32, and f16 for fast lists or absent.
+// A (R, cols) and B (rows, R), which change a matrix w (rows, cols). f32, and f16 for fast lists or absent. A_turned
+// (cols, R) is for op_embed(); absent: w is no embedding.
 struct low_factors {
-  struct tensor A, B, A_half, B_half;
+  struct tensor A, B, A_half, B_half, A_turned;
 };
 
 enum { TENSOR_ALIGN = 256 }; // bytes; no device needs a larger alignment of descriptors

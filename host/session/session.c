@@ -127,17 +127,32 @@ static void measure_layer(struct deltaic_session *s, uint32_t i, const void *sta
     }
 }
 
-// The scratch of the output head and of the norm before it; without an adapter the head needs none.
-static void measure_head(struct deltaic_session *s, struct demand *most) {
+// The scratch of the embedding, which needs none without an adapter, beside the residual stream.
+static void measure_embedding(struct deltaic_session *s, struct demand *most) {
   const struct deltaic_model *m = s->model;
-  const uint32_t rows = s->shape.sequences > s->logit_rows ? s->shape.sequences : s->logit_rows;
+  const struct tensor tokens = {.buffer = &elsewhere, .rows = s->shape.batch, .cols = 1, .stride = 1};
   struct oplist *l = &s->list;
-  const struct tensor logits = {.buffer = &elsewhere, .rows = rows, .cols = m->spec.V, .stride = m->spec.V}, none = {0};
-  for (int fast = 0; m->head.low && fast <= s->matrices; fast++) {
+  for (int fast = 0; m->embedding.low && fast <= s->matrices; fast++) {
     oplist_begin(l);
     l->matrices = fast ? MATRICES_BEST : MATRICES_NONE;
     l->longest = 0;
-    op_linear(l, logits, oplist_value(l, rows, m->spec.D), m->head, none);
+    op_embed(l, oplist_value(l, s->shape.batch, m->spec.D), m->embedding, tokens);
+    measure_list(s, most);
+  }
+}
+
+// The scratch of the output head and of the norm before it; without an adapter the head needs none.
+static void measure_head(struct deltaic_session *s, struct demand *most) {
+  const struct deltaic_model *m = s->model;
+  const struct tensor head = m->spec.tied ? m->embedding : m->head;
+  const uint32_t rows = s->shape.sequences > s->logit_rows ? s->shape.sequences : s->logit_rows;
+  struct oplist *l = &s->list;
+  const struct tensor logits = {.buffer = &elsewhere, .rows = rows, .cols = m->spec.V, .stride = m->spec.V}, none = {0};
+  for (int fast = 0; head.low && fast <= s->matrices; fast++) {
+    oplist_begin(l);
+    l->matrices = fast ? MATRICES_BEST : MATRICES_NONE;
+    l->longest = 0;
+    op_linear(l, logits, oplist_value(l, rows, m->spec.D), head, none);
     measure_list(s, most);
   }
 }
@@ -159,6 +174,7 @@ static deltaic_status measure_layers(struct deltaic_session *s, struct demand *m
     free(state);
     if (s->list.status) return s->list.status;
   }
+  measure_embedding(s, most);
   measure_head(s, most);
   return s->list.status;
 }

@@ -118,23 +118,26 @@ static void put(struct written *w, uint32_t layer, const char *name, uint64_t ro
 }
 
 // Qwen3.5 of random weights. large: rows of whole blocks of every type, and three value heads for each key head. wordy:
-// the output head's scratch is larger than a layer's.
+// the output head's scratch is larger than a layer's. tied: the head is the embedding.
 struct sizes {
   uint32_t D, F, H, Hv, Dk, Dv, heads, d, V; // the heads of attention have half as many keys
+  bool tied;
 };
-static const struct sizes large = {256, 512, 2, 6, 64, 128, 4, 64, 96}, wordy = {32, 32, 1, 1, 32, 32, 2, 16, 9000};
+static const struct sizes large = {256, 512, 2, 6, 64, 128, 4, 64, 96, false},
+                          wordy = {32, 32, 1, 1, 32, 32, 2, 16, 9000, false},
+                          tied = {32, 32, 1, 1, 32, 32, 2, 16, 9000, true};
 
 static void write_config(const char *path, const struct sizes *z) {
   char text[1024];
   snprintf(text, sizeof text,
-           "{\"model_type\": \"qwen3_5\", \"tie_word_embeddings\": false, \"text_config\": {\"model_type\": "
+           "{\"model_type\": \"qwen3_5\", \"tie_word_embeddings\": %s, \"text_config\": {\"model_type\": "
            "\"qwen3_5_text\", \"hidden_size\": %u, \"num_hidden_layers\": 3, \"vocab_size\": %u, "
            "\"intermediate_size\": %u, \"num_attention_heads\": %u, \"num_key_value_heads\": %u, \"head_dim\": %u, "
            "\"linear_num_key_heads\": %u, \"linear_num_value_heads\": %u, \"linear_key_head_dim\": %u, "
            "\"linear_value_head_dim\": %u, \"linear_conv_kernel_dim\": 4, \"rms_norm_eps\": 1e-6, "
            "\"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 1000.0, \"partial_rotary_factor\": "
            "0.25}, \"layer_types\": [\"linear_attention\", \"full_attention\", \"linear_attention\"]}}",
-           z->D, z->V, z->F, z->heads, z->heads / 2, z->d, z->H, z->Hv, z->Dk, z->Dv);
+           z->tied ? "true" : "false", z->D, z->V, z->F, z->heads, z->heads / 2, z->d, z->H, z->Hv, z->Dk, z->Dv);
   write_text(path, text);
 }
 
@@ -146,7 +149,7 @@ static const char *random_model(const struct sizes *z) {
   write_config(inside(path, "config.json"), z);
   next_numbers(add(w, "model.language_model.embed_tokens.weight", 2, (uint64_t[]){z->V, z->D}), z->V * z->D, 1);
   next_numbers(add(w, "model.language_model.norm.weight", 1, (uint64_t[]){z->D}), z->D, 0.4f);
-  next_numbers(add(w, "lm_head.weight", 2, (uint64_t[]){z->V, z->D}), z->V * z->D, 0.1f);
+  if (!z->tied) next_numbers(add(w, "lm_head.weight", 2, (uint64_t[]){z->V, z->D}), z->V * z->D, 0.1f);
   for (uint32_t i = 0; i < 3; i++) {
     put(w, i, "input_layernorm.weight", z->D, 0);
     put(w, i, "post_attention_layernorm.weight", z->D, 0);
@@ -216,14 +219,25 @@ static bool left_out(const char *name) {
   return false;
 }
 
-enum kind { WHOLE, PAIR };
+enum kind { WHOLE, PAIR, TABLE };
 
 static enum kind kind_of(const struct file_tensor *t) {
   const bool matrix = t->rank == 2 && t->shape[0] > 1 && ends(t->name, ".weight");
-  return matrix && !strstr(t->name, "embed") && !strstr(t->name, "mixer.conv") && !strstr(t->name, "1.mlp.up_proj") &&
+  if (matrix && strstr(t->name, "embed")) return TABLE;
+  return matrix && !strstr(t->name, "mixer.conv") && !strstr(t->name, "1.mlp.up_proj") &&
                  !strstr(t->name, "1.self_attn.k_proj")
              ? PAIR
              : WHOLE;
+}
+
+// PEFT's A and B of an embedding.
+static void add_table(struct written *w, const struct file_tensor *t) {
+  char name[512];
+  const int stem = (int)(strlen(t->name) - strlen(".weight"));
+  snprintf(name, sizeof name, "base_model.model.%.*s.lora_embedding_A", stem, t->name);
+  next_numbers(add(w, name, 2, (uint64_t[]){RANK, t->shape[0]}), RANK * t->shape[0], 0.1f);
+  snprintf(name, sizeof name, "base_model.model.%.*s.lora_embedding_B", stem, t->name);
+  next_numbers(add(w, name, 2, (uint64_t[]){t->shape[1], RANK}), RANK * t->shape[1], 0.5f);
 }
 
 static void add_pair(struct written *w, const struct file_tensor *t) {
@@ -247,8 +261,9 @@ static void add_whole(struct written *w, const struct file_tensor *t, const char
 // Layers with adapters have a base layer, whose bias or weight may be stored too.
 static void add_changes(struct written *w, const struct file_tensor *t) {
   if (kind_of(t) == PAIR) add_pair(w, t);
+  if (kind_of(t) == TABLE) add_table(w, t);
   if (ends(t->name, "0.mlp.down_proj.weight")) add_whole(w, t, ".base_layer", ".weight");
-  if (kind_of(t) == PAIR) return;
+  if (kind_of(t) != WHOLE) return;
   const bool bias = ends(t->name, "proj.bias");
   add_whole(w, t, bias ? ".base_layer" : "", bias ? ".bias" : "");
 }
@@ -400,6 +415,7 @@ static void qwen_computes_what_its_merged_folder_does(deltaic_device *device) {
   check_folder(device, large_model(), "large");
   const char *path = random_model(&wordy);
   check_folder(device, path, "wordy");
+  check_folder(device, random_model(&tied), "tied");
   size_t n;
   free(logits_of(device, copied("f32.gguf"), copied("adapter"), TOGETHER, exact, &n));
 }
@@ -582,9 +598,9 @@ static void adapters_that_do_not_fit_are_refused(deltaic_device *device) {
       {"model.language_model.norm.weight", NULL, {1, 256}, {0}, "has no name as PEFT gives them"},
       {"base_model.model.model.language_model.embed_tokens.lora_embedding_A",
        "base_model.model.model.language_model.embed_tokens.lora_embedding_B",
-       {3, 96},
+       {3, 97},
        {256, 3},
-       "embed_tokens.lora_embedding_A is for tensor token_embd.weight of "},
+       "embed_tokens.lora_embedding_A does not fit tensor token_embd.weight of "},
       {"base_model.model.model.language_model.embed_tokens.lora_A.weight",
        "base_model.model.model.language_model.embed_tokens.lora_B.weight",
        {3, 256},
@@ -594,7 +610,7 @@ static void adapters_that_do_not_fit_are_refused(deltaic_device *device) {
        LAYER "0.linear_attn.conv1d.lora_B.weight",
        {3, 4},
        {1024, 3},
-       "in a GGUF file A and B change projections only"},
+       "in a GGUF file A and B change projections and embeddings only"},
       {LAYER "0.linear_attn.out_proj.weight", NULL, {256, 768}, {0}, "cannot replace tensor blk.0.ssm_out.weight of "},
       {"base_model.model.lm_head.weight",
        "base_model.model.model.lm_head.weight",
@@ -630,13 +646,15 @@ static void changed_headers_are_refused_or_harmless(deltaic_device *device) {
   add(w, LAYER "1.self_attn.k_proj.lora_A.weight", 2, (uint64_t[]){3, 256});
   add(w, LAYER "1.self_attn.k_proj.lora_B.weight", 2, (uint64_t[]){128, 3});
   add(w, LAYER "0.linear_attn.dt_bias", 1, (uint64_t[]){6});
+  add(w, "base_model.model.model.language_model.embed_tokens.lora_embedding_A", 2, (uint64_t[]){3, 96});
+  add(w, "base_model.model.model.language_model.embed_tokens.lora_embedding_B", 2, (uint64_t[]){256, 3});
   snprintf(file, sizeof file, "%s", inside(adapter, "adapter_model.safetensors"));
   write_all(w, file);
   write_text(inside(adapter, "adapter_config.json"), config);
   assert_ok(deltaic_model_inspect_with(device, path, &o, NULL, NULL, NULL));
   uint64_t length;
   FILE *f = fopen(file, "r+b");
-  assert_true(f && fread(&length, sizeof length, 1, f) == 1 && length < 1000);
+  assert_true(f && fread(&length, sizeof length, 1, f) == 1 && length < 2000);
   for (long at = 0; at < 8 + (long)length; at++) {
     static const int changes[] = {1, 2, 0x80};
     int byte = EOF;
