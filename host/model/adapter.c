@@ -279,6 +279,11 @@ void adapter_close(struct adapter *a) {
   free(a);
 }
 
+deltaic_status adapter_check_merged(const char *model) {
+  if (!gguf_is_file(model)) return DELTAIC_OK;
+  return fail(DELTAIC_UNSUPPORTED, "%s: is a GGUF file; adapters are merged into a model's folder only", model);
+}
+
 // ---------------------------------------------------------------- over a GGUF file
 
 struct look {

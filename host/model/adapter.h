@@ -12,6 +12,8 @@ struct adapter;
 // valid. After a failure *out is NULL.
 deltaic_status adapter_open(const char *folder, struct checkpoint *base, struct adapter **out);
 void adapter_close(struct adapter *a); // accepts NULL; no tensor of the checkpoint is read afterwards
+// Refuses to merge adapters into a GGUF file.
+deltaic_status adapter_check_merged(const char *model) INSIDE(adapter_check_merged);
 
 // Of W = W0 + s B A: A (rank, columns), B (rows, rank).
 struct adapter_pair {

@@ -68,8 +68,8 @@ deltaic_status shard_check_overlap(const struct shard *shard, struct file_tensor
 // rows, and (cols) if rows is 1 are the same as (rows, cols).
 bool file_tensor_is(const struct file_tensor *t, uint64_t rows, uint64_t cols);
 // Reads the tensor's data if it is not in memory; not by several threads at once.
-deltaic_status file_tensor_load(struct file_tensor *t);
-void file_tensor_unload(struct file_tensor *t); // what that has read
+deltaic_status file_tensor_load(struct file_tensor *t) INSIDE(file_tensor_load);
+void file_tensor_unload(struct file_tensor *t) INSIDE(file_tensor_unload); // what that has read
 // Elements [first, first + count) as f32; the dtype must be one that weights can have.
 void file_tensor_f32(const struct file_tensor *t, uint64_t first, uint64_t count, float *out) INSIDE(file_tensor_f32);
 #endif

@@ -110,10 +110,9 @@ static deltaic_status check_model(const char *path, const char *adapter) {
 
 deltaic_status quant_open(const char *path, const char *adapter, const struct quant_type *type, struct quant *q) {
   *q = (struct quant){.path = path, .type = type};
-  deltaic_status status = check_model(path, adapter);
+  deltaic_status status = adapter ? adapter_check_merged(path) : DELTAIC_OK;
+  if (!status) status = check_model(path, adapter);
   if (!status) status = checkpoint_open_folder(path, &q->checkpoint);
-  if (!status && adapter && checkpoint_keys(q->checkpoint))
-    status = fail(DELTAIC_UNSUPPORTED, "%s: is a GGUF file; adapters are merged into a model's folder only", path);
   if (!status && adapter) status = adapter_open(adapter, q->checkpoint, &q->adapter);
   if (!status) status = model_spec_read(path, q->checkpoint, &q->spec);
   if (status) return status;

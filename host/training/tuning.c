@@ -130,26 +130,6 @@ static deltaic_status read_options(struct deltaic_tune *tune, const deltaic_tune
   return status ? status : parts_read(&tune->whole, o->whole ? o->whole : "conv1d,norm,bias");
 }
 
-static deltaic_status add_file(struct deltaic_tune *tune, const char *path) {
-  const char *name = path + platform_folder(path);
-  for (size_t i = 0; i < tune->file_count; i++)
-    if (!strcmp(tune->files[i], name)) return DELTAIC_OK;
-  char **grown = realloc(tune->files, (tune->file_count + 1) * sizeof *grown);
-  if (!grown) return fail_memory("a list of files", (tune->file_count + 1) * sizeof *grown);
-  tune->files = grown;
-  if (!(tune->files[tune->file_count] = strdup(name))) return fail_memory("a file name", strlen(name) + 1);
-  tune->file_count++;
-  return DELTAIC_OK;
-}
-
-static deltaic_status list_files(struct deltaic_tune *tune) {
-  struct checkpoint *c = learner_checkpoint(trainer_learner(tune->trainer));
-  deltaic_status status = DELTAIC_OK;
-  for (uint64_t i = 0; i < checkpoint_count(c) && !status; i++)
-    status = add_file(tune, checkpoint_at(c, i)->input->name);
-  return status;
-}
-
 static deltaic_status open_trainer(struct deltaic_tune *tune, struct backend *on) {
   const deltaic_tune_options *o = &tune->o;
   const bool fast = o->precision == DELTAIC_PRECISION_FAST;
@@ -159,7 +139,7 @@ static deltaic_status open_trainer(struct deltaic_tune *tune, struct backend *on
   if (!status && o->adapt && !o->everything) status = check_parts(tune, &tune->adapt, true);
   if (!status && !o->adapt && !o->everything) status = check_adapted(tune);
   if (!status && o->whole && !o->everything) status = check_parts(tune, &tune->whole, false);
-  if (!status) status = list_files(tune);
+  if (!status) status = weight_files_list(learner_checkpoint(trainer_learner(tune->trainer)), &tune->files);
   if (status) return status;
   tune->fingerprint = learner_fingerprint(trainer_learner(tune->trainer));
   learner_keep(trainer_learner(tune->trainer), o->keep_bytes);
@@ -193,8 +173,7 @@ void deltaic_tune_free(deltaic_tune *tune) {
   if (!tune) return;
   trainer_close(tune->trainer);
   learner_close(tune->d.teacher);
-  for (size_t i = 0; i < tune->file_count; i++) free(tune->files[i]);
-  free(tune->files);
+  weight_files_free(&tune->files);
   free(tune->kept);
   free(tune->adapt.text);
   free(tune->whole.text);

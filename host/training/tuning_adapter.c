@@ -195,7 +195,8 @@ static deltaic_status write_tensors(const deltaic_tune *tune, const char *path) 
   return tensor_file_end(&file);
 }
 
-static deltaic_status fill_adapter(deltaic_tune *tune, const char *folder) {
+static deltaic_status fill_adapter(void *user, const char *folder) {
+  const deltaic_tune *tune = user;
   char *path = path_join(folder, "adapter_model.safetensors");
   deltaic_status status = path ? write_tensors(tune, path) : DELTAIC_OUT_OF_MEMORY;
   if (!status) status = write_config(tune, folder);
@@ -211,5 +212,5 @@ deltaic_status deltaic_tune_save_adapter(deltaic_tune *tune, const char *out, bo
     if (strlen(x->name) > LONGEST || (x->lora && !ends_with(x->name, ".weight")))
       return fail(DELTAIC_UNSUPPORTED, "%s: tensor %.200s has no name that adapters can have", tune->path, x->name);
   }
-  return tuning_write_folder(tune, out, TUNING_ADAPTER_MARKER, force, fill_adapter);
+  return tuning_write_folder(tune->path, out, TUNING_ADAPTER_MARKER, force, fill_adapter, tune);
 }

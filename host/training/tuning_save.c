@@ -44,17 +44,14 @@ static deltaic_status make_folder(const char *folder) {
   return code ? fail_errno(folder, "made", code) : DELTAIC_OK;
 }
 
-// What tells that a folder is what is written, and may be replaced by force.
-#define CHECKPOINT_MARKER "config.json"
-
-deltaic_status tuning_write_folder(deltaic_tune *tune, const char *out, const char *marker, bool force,
-                                   deltaic_status (*fill)(deltaic_tune *tune, const char *folder)) {
-  deltaic_status status = folder_check(tune->path, out, marker, force);
+deltaic_status tuning_write_folder(const char *from, const char *out, const char *marker, bool force,
+                                   deltaic_status (*fill)(void *user, const char *folder), void *user) {
+  deltaic_status status = folder_check(from, out, marker, force);
   char *folder = status ? NULL : folder_beside(out);
   if (!folder) return status ? status : DELTAIC_OUT_OF_MEMORY;
   status = make_folder(folder);
   if (!status) {
-    status = fill(tune, folder);
+    status = fill(user, folder);
     if (!status) status = folder_rename(folder, out);
     if (file_exists(folder)) folder_remove(folder);
   }
@@ -64,7 +61,7 @@ deltaic_status tuning_write_folder(deltaic_tune *tune, const char *out, const ch
 
 deltaic_status deltaic_tune_check(const char *path, const char *out, bool force) {
   if (!path || !out) return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_tune_check: %s is NULL", !path ? "path" : "out");
-  return folder_check(path, out, CHECKPOINT_MARKER, force);
+  return folder_check(path, out, TUNING_CHECKPOINT_MARKER, force);
 }
 
 deltaic_status deltaic_tune_check_adapter(const char *path, const char *out, bool force) {
@@ -73,23 +70,54 @@ deltaic_status deltaic_tune_check_adapter(const char *path, const char *out, boo
   return folder_check(path, out, TUNING_ADAPTER_MARKER, force);
 }
 
-// Other weights than the model's are left out, and the index of shards where there are none.
+// ---------------------------------------------------------------- a checkpoint's files
+
+static deltaic_status add_file(struct weight_files *files, const char *path) {
+  const char *name = path + platform_folder(path);
+  for (size_t i = 0; i < files->count; i++)
+    if (!strcmp(files->names[i], name)) return DELTAIC_OK;
+  char **grown = realloc(files->names, (files->count + 1) * sizeof *grown);
+  if (!grown) return fail_memory("a list of files", (files->count + 1) * sizeof *grown);
+  files->names = grown;
+  if (!(files->names[files->count] = strdup(name))) return fail_memory("a file name", strlen(name) + 1);
+  files->count++;
+  return DELTAIC_OK;
+}
+
+deltaic_status weight_files_list(struct checkpoint *c, struct weight_files *out) {
+  deltaic_status status = DELTAIC_OK;
+  for (uint64_t i = 0; i < checkpoint_count(c) && !status; i++)
+    status = add_file(out, checkpoint_at(c, i)->input->name);
+  return status;
+}
+
+void weight_files_free(struct weight_files *files) {
+  for (size_t i = 0; i < files->count; i++) free(files->names[i]);
+  free(files->names);
+}
+
+// The index of shards is left out where there are none.
 static bool is_copied(const void *user, const char *name) {
-  const deltaic_tune *tune = user;
+  const struct weight_files *files = user;
   bool own = !folder_weights(name), single = false;
-  for (size_t i = 0; i < tune->file_count; i++) {
-    own |= !strcmp(name, tune->files[i]);
-    single |= !strcmp(tune->files[i], "model.safetensors");
+  for (size_t i = 0; i < files->count; i++) {
+    own |= !strcmp(name, files->names[i]);
+    single |= !strcmp(files->names[i], "model.safetensors");
   }
   return own || (!single && !strcmp(name, "model.safetensors.index.json"));
 }
 
-static deltaic_status fill_checkpoint(deltaic_tune *tune, const char *folder) {
-  deltaic_status status = folder_copy(tune->path, folder, is_copied, tune);
+deltaic_status weight_files_copy(const struct weight_files *files, const char *from, const char *to) {
+  return folder_copy(from, to, is_copied, files);
+}
+
+static deltaic_status fill_checkpoint(void *user, const char *folder) {
+  const deltaic_tune *tune = user;
+  deltaic_status status = weight_files_copy(&tune->files, tune->path, folder);
   return status ? status : tuning_write(tune->trainer, folder);
 }
 
 deltaic_status deltaic_tune_save(deltaic_tune *tune, const char *out, bool force) {
   if (!tune || !out) return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_tune_save: %s is NULL", !tune ? "tune" : "out");
-  return tuning_write_folder(tune, out, CHECKPOINT_MARKER, force, fill_checkpoint);
+  return tuning_write_folder(tune->path, out, TUNING_CHECKPOINT_MARKER, force, fill_checkpoint, tune);
 }

@@ -1,6 +1,7 @@
 // test_adapters: adapters in PEFT's format that trainings write and models read.
 #define _GNU_SOURCE // nftw, mkdtemp
 #include "checkpoint.h"
+#include "file.h"
 #include "tensor_file.h"
 
 #include "tune_case.h"
@@ -63,6 +64,41 @@ static void adapters_of_embeddings_are_transposed(void **state) {
   checkpoint_close(base);
   checkpoint_close(merged);
   checkpoint_close(adapter);
+}
+
+// Merging alone writes what a training saves whose steps made the adapters; and refuses what it cannot merge.
+static void adapters_are_merged_into_a_folder(void **state) {
+  const deltaic_tune_options o = {.size = sizeof o, .rank = 4, .adapt = "embeddings,o_proj"};
+  struct checkpoint *saved, *merged;
+  deltaic_tune *tune = create(&o);
+  steps(tune, 0, STEPS);
+  assert_ok(deltaic_tune_save(tune, place("saved"), false));
+  assert_ok(deltaic_tune_save_adapter(tune, place("parts"), false));
+  deltaic_tune_free(tune);
+  assert_ok(deltaic_tune_merge(MODEL, place("parts"), place("together"), false));
+  assert_ok(checkpoint_open(place("saved"), &saved));
+  assert_ok(checkpoint_open(place("together"), &merged));
+  assert_int_equal(checkpoint_count(merged), checkpoint_count(saved));
+  for (uint64_t i = 0; i < checkpoint_count(saved); i++) {
+    const struct file_tensor *a = checkpoint_at(saved, i), *b = checkpoint_at(merged, i);
+    assert_string_equal(a->name, b->name);
+    assert_int_equal(a->bytes, b->bytes);
+    assert_memory_equal(a->data, b->data, a->bytes);
+  }
+  checkpoint_close(saved);
+  checkpoint_close(merged);
+  assert_true(file_exists(place("together/config.json")) && file_exists(place("together/tokenizer.json")));
+  assert_false(file_exists(place("together/reference.safetensors")));
+  assert_int_equal(deltaic_tune_merge(MODEL, place("parts"), place("together"), false), DELTAIC_INVALID_ARGUMENT);
+  assert_ok(deltaic_tune_merge(MODEL, place("parts"), place("together"), true));
+  assert_int_equal(deltaic_tune_merge(MODEL, place("parts"), MODEL, true), DELTAIC_INVALID_ARGUMENT);
+  assert_int_equal(
+      deltaic_tune_merge(TESTS_DIR "/vectors/models/gguf_blocks/model.gguf", place("parts"), place("nothing"), false),
+      DELTAIC_UNSUPPORTED);
+  assert_non_null(strstr(deltaic_last_error(), "adapters are merged into a model's folder only"));
+  assert_int_equal(deltaic_tune_merge(MODEL, NULL, place("nothing"), false), DELTAIC_INVALID_ARGUMENT);
+  assert_non_null(strstr(deltaic_last_error(), "adapter is NULL"));
+  assert_false(file_exists(place("nothing")));
 }
 
 static bool lists(const json_t *list, const char *end) {
@@ -169,6 +205,34 @@ static void write_zeros(const char *to, const char *const *names, const uint64_t
   assert_ok(tensor_file_end(&file));
 }
 
+// Such as of B A, or in the tensor's format.
+static void numbers_that_overflow_are_not_merged(void **state) {
+  static const char name[] = "model.layers.0.mlp.down_proj.weight";
+  enum { WIDE = 1 << 14 };
+  struct checkpoint *c;
+  struct tensor_file file;
+  float *values = malloc(WIDE * sizeof *values);
+  char stored[sizeof name + 20];
+  snprintf(stored, sizeof stored, "base_model.model.%s", name);
+  assert_ok(checkpoint_open(MODEL, &c));
+  const struct file_tensor *t = checkpoint_find(c, name);
+  const uint64_t n = t->shape[0] * t->shape[1];
+  assert_true(values && t->dtype == FILE_BF16 && n <= WIDE);
+  for (uint64_t i = 0; i < n; i++) values[i] = i == n - 1 ? 3.4e38f : 0; // above the largest number of bf16
+  assert_int_equal(platform_make_folder(place("large"), false), 0);
+  write_file(place("large/adapter_config.json"), "{\"peft_type\": \"LORA\"}");
+  tensor_file_begin(&file, place("large/adapter_model.safetensors"), NULL);
+  tensor_file_declare(&file, stored, "F32", 2, t->shape, n * sizeof *values);
+  tensor_file_write_header(&file);
+  tensor_file_append(&file, values, n * sizeof *values);
+  assert_ok(tensor_file_end(&file));
+  checkpoint_close(c);
+  free(values);
+  assert_int_equal(deltaic_tune_merge(MODEL, place("large"), place("overflow"), false), DELTAIC_BAD_FILE);
+  assert_non_null(strstr(deltaic_last_error(), "down_proj.weight is not finite (NaN or infinity) with"));
+  assert_false(file_exists(place("overflow")));
+}
+
 // B's name begins with more characters than messages show.
 static void long_names_of_adapters_are_whole(void **state) {
   enum { LONG = 260 };
@@ -200,6 +264,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(adapters_are_the_merged_checkpoint),
       cmocka_unit_test(adapters_of_embeddings_are_transposed),
+      cmocka_unit_test(adapters_are_merged_into_a_folder),
+      cmocka_unit_test(numbers_that_overflow_are_not_merged),
       cmocka_unit_test(biases_of_adapted_layers_are_stored_as_peft_has_them),
       cmocka_unit_test(long_names_of_adapters_are_whole),
       cmocka_unit_test(transposed_tensors_are_refused),
