@@ -13,9 +13,14 @@
 
 // ---------------------------------------------------------------- messages
 
-static const char *command_name;
+static const char *command_name, *renamed, *renamed_to;
 
 void complain_as(const char *command) { command_name = command; }
+
+void complain_rename(const char *folder, const char *name) {
+  renamed = folder;
+  renamed_to = name;
+}
 
 char *text_clean(char *text) {
   for (char *c = text; *c; ++c)
@@ -31,7 +36,11 @@ int complain(int code, const char *format, ...) {
   va_end(args);
   progress_clear();
   fflush(stdout); // so that a terminal shows both in order
-  fprintf(stderr, "deltaic%s%s: %s\n", command_name ? " " : "", command_name ? command_name : "", text_clean(text));
+  text_clean(text);
+  const char *found = renamed ? strstr(text, renamed) : NULL;
+  const int before = found ? (int)(found - text) : 0;
+  fprintf(stderr, "deltaic%s%s: %.*s%s%s\n", command_name ? " " : "", command_name ? command_name : "", before, text,
+          found ? renamed_to : "", found ? found + strlen(renamed) : text);
   return code;
 }
 

@@ -32,7 +32,9 @@ int complain_status(deltaic_status status);
 int complain_work(deltaic_status status);
 int complain_output(void);
 int complain_file(const char *path, int code); // code: an errno
-const char *errno_text(int code);              // in the library's wording
+// Messages have `name` in place of `folder`, a temporary one, from here on; NULL: they have it no more.
+void complain_rename(const char *folder, const char *name);
+const char *errno_text(int code); // in the library's wording
 // Replaces control characters of files and names by ?, like the library's messages, because terminals interpret them.
 char *text_clean(char *text);
 
@@ -52,7 +54,7 @@ int output_end(struct new_file *file, const char *path, int code);
 int output_check(const char *path);
 bool file_there(const char *path);
 bool same_file(const char *a, const char *b); // both exist, and are the same file or folder
-uint64_t file_size(const char *path); // 0: the file does not exist
+uint64_t file_size(const char *path);         // 0: the file does not exist
 
 double time_now(void); // seconds of a monotonic clock
 

@@ -31,6 +31,8 @@ static const struct usage usage = {
         "stable rank, rank: the numerical rank). --volume-lost 0.1 keeps as few as possible while at most a tenth of "
         "the activations' length is lost. If layers keep different numbers (--per-layer, or a list), only Deltaic "
         "loads the checkpoint; fla and transformers load all others.\n\n"
+        "With --adapter the adapters are merged first: CHECKPOINT with them is what is pruned, and the original that "
+        "OUT is compared with. OUT is whole, without adapters. Meanwhile a merged copy of CHECKPOINT is beside OUT.\n\n"
         "A text is a file of plain text, JSONL with a field \"text\" (.jsonl), or token ids (.safetensors, the tensor "
         "\"tokens\").\n\n"
         "OUT appears only when it is complete. --statistics FILE keeps what the calibration has measured, also after "
@@ -41,6 +43,7 @@ static const struct usage usage = {
                 "  deltaic prune models/mine models/small --cut 0.75 --refit --recover books.txt\n"
                 "  deltaic prune models/mine models/small --keep auto --statistics mine.statistics --text book.txt\n"
                 "  deltaic prune models/mine models/half --method l1 --cut 0.5\n"
+                "  deltaic prune models/mine models/half --adapter adapters --cut 0.5 --text book.txt --refit\n"
                 "  deltaic prune --sweep models/mine --text book.txt --eval other.txt --plot sweep.png\n",
     .most_arguments = 2,
 };
@@ -175,7 +178,7 @@ static int select_channels(struct prune_work *w) {
   deltaic_select_options o = w->r->select;
   o.rows = prune_from_rows(w, w->r->method);
   double start = time_now();
-  int code = complain_status(deltaic_select(w->r->engine.model, w->statistics, &o, &w->selection));
+  int code = complain_status(deltaic_select(w->model, w->statistics, &o, &w->selection));
   w->seconds_selection = time_now() - start;
   return code;
 }
@@ -189,14 +192,14 @@ static int write_checkpoint(struct prune_work *w) {
   o.progress = prune_show;
   o.progress_user = &progress;
   progress_begin(&progress, "writing", "B", w->r->engine.quiet);
-  deltaic_status status = deltaic_pruning_begin(w->r->engine.model, w->selection, w->r->out, &o, &w->pruning);
+  deltaic_status status = deltaic_pruning_begin(w->model, w->selection, w->r->out, &o, &w->pruning);
   progress_clear();
   return complain_work(status);
 }
 
 static int look_at_result(struct prune_work *w) {
   const char *path = deltaic_pruning_path(w->pruning);
-  int code = complain_status(deltaic_model_inspect(NULL, w->r->engine.model, NULL, &w->info, &w->before));
+  int code = complain_status(deltaic_model_inspect(NULL, w->model, NULL, &w->info, &w->before));
   if (!code) code = complain_status(deltaic_model_inspect(NULL, path, NULL, &w->info_after, &w->after));
   const bool eval = w->eval.count;
   if (!code && eval) code = prune_nll_of(w, path, "evaluating again", &w->nll_after);
@@ -209,8 +212,7 @@ static int look_at_result(struct prune_work *w) {
 
 static int prune_once(struct prune_work *w) {
   const struct prune_request *r = w->r;
-  int code = complain_status(deltaic_pruning_check(r->engine.model, r->out, r->force));
-  if (!code) code = prune_read_texts(w);
+  int code = prune_read_texts(w);
   if (!code) code = prune_measure(w);
   if (!code) code = select_channels(w);
   if (!code) code = prune_measure_whole(w);
@@ -226,10 +228,23 @@ static int prune_once(struct prune_work *w) {
   return code || !r->plot ? code : prune_plot(w, r->plot);
 }
 
+// Checks OUT, and merges adapters beside it.
+static int find_model(struct prune_work *w) {
+  const struct prune_request *r = w->r;
+  int code = r->out ? complain_status(deltaic_pruning_check(r->engine.model, r->out, r->force)) : EXIT_OK;
+  w->model = r->engine.model;
+  if (code || !r->adapter) return code;
+  if (r->out) code = merged_check(r->adapter, r->out);
+  if (!code) code = merged_make(&w->merged, r->engine.model, r->adapter, r->out);
+  w->model = w->merged.folder;
+  return code;
+}
+
 static int prune(const struct prune_request *r) {
   struct prune_work w = {.r = r, .nll_before = NAN, .nll_after = NAN, .nll_refit = NAN, .nll_recover = NAN};
   interrupt_catch();
-  int code = r->sweep ? prune_sweep(&w) : prune_once(&w);
+  int code = find_model(&w);
+  if (!code) code = r->sweep ? prune_sweep(&w) : prune_once(&w);
   prune_work_free(&w);
   return w.open ? engine_close(&w.engine, code) : code;
 }
@@ -281,6 +296,7 @@ int command_prune(int argc, char **argv) {
       FLAG('q', "quiet", &r.engine.quiet, "no progress and no warnings"),
       FLAG(0, "json", &r.as_json, "print one JSON object"),
       ENGINE_OPTIONS_MODEL(&r.engine, ", in place of CHECKPOINT"),
+      MERGED_OPTION(&r.adapter, ""),
       OPTIONS_END,
   };
   if (!options_parse(&usage, options, argc, argv, &arguments, &code)) return code;

@@ -4,13 +4,14 @@
 #include "corpus.h"
 #include "deltaic_prune.h"
 #include "engine.h"
+#include "merged.h"
 #include "print.h"
 
 enum { PRUNE_LAYERS = 512 };
 
 struct prune_request {
-  struct engine_options engine; // its model is the checkpoint to prune
-  const char *out, *method, *cut, *keep, *side, *volume, *text, *eval, *statistics, *plot, *recover;
+  struct engine_options engine; // its model is CHECKPOINT
+  const char *adapter, *out, *method, *cut, *keep, *side, *volume, *text, *eval, *statistics, *plot, *recover;
   uint32_t tokens, window, swap_limit, rows;
   uint64_t seed;
   float tolerance, ridge, rate;
@@ -25,6 +26,8 @@ struct prune_request {
 
 struct prune_work {
   const struct prune_request *r;
+  const char *model; // the folder that is pruned: CHECKPOINT, or with --adapter that of `merged`
+  struct merged merged;
   struct engine engine;
   bool open; // whether the engine is open
   deltaic_statistics *statistics;

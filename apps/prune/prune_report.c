@@ -128,6 +128,7 @@ void prune_print(const struct prune_work *w) {
          text_bytes(w->before.weights_bytes).text, text_bytes(w->before.weights_bytes - w->after.weights_bytes).text);
   printf("parameters   %s, were %s\n", text_short((double)w->info_after.parameters).text,
          text_short((double)w->info.parameters).text);
+  if (r->adapter) printf("adapter      %s, merged\n", r->adapter);
   printf("written      %s\n", r->out);
   print_losses(w);
 }
@@ -170,10 +171,10 @@ int prune_json(const struct prune_work *w) {
   for (size_t i = 0; i < deltaic_selection_count(w->selection); ++i) json_array_append_new(heads, head_json(w, i));
   char hash[32];
   snprintf(hash, sizeof hash, "%016llx", (unsigned long long)info.hash);
-  json_t *o = json_pack("{s:o, s:o, s:s, s:s, s:o, s:I, s:o}", "checkpoint", text_json(r->engine.model), "out",
-                        text_json(r->out), "method", r->method, "side", r->side, "calibration",
-                        info.tokens ? json_string(hash) : json_null(), "calibration_tokens", (json_int_t)info.tokens,
-                        "heads", heads);
+  json_t *o = json_pack("{s:o, s:o, s:o, s:s, s:s, s:o, s:I, s:o}", "checkpoint", text_json(r->engine.model), "adapter",
+                        r->adapter ? text_json(r->adapter) : json_null(), "out", text_json(r->out), "method", r->method,
+                        "side", r->side, "calibration", info.tokens ? json_string(hash) : json_null(),
+                        "calibration_tokens", (json_int_t)info.tokens, "heads", heads);
   json_t *more = json_pack(
       "{s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o}", "held_back_tokens",
       (json_int_t)(w->held_back ? w->eval.count : 0), "gradient_tokens", (json_int_t)info.gradient_tokens,

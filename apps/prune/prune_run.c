@@ -38,7 +38,7 @@ static int open_device(struct prune_work *w) {
 // And the model.
 static int open_model(struct prune_work *w) {
   const int code = open_device(w);
-  return code || w->engine.model ? code : engine_open_model(&w->r->engine, w->r->engine.model, &w->engine);
+  return code || w->engine.model ? code : engine_open_model(&w->r->engine, w->model, &w->engine);
 }
 
 void prune_work_free(struct prune_work *w) {
@@ -48,6 +48,7 @@ void prune_work_free(struct prune_work *w) {
   corpus_free(&w->text);
   corpus_free(&w->eval);
   corpus_free(&w->recover);
+  merged_delete(&w->merged);
 }
 
 static int read_ids(const struct prune_work *w, const char *path, uint32_t most, struct corpus *out) {
@@ -103,7 +104,7 @@ static int open_statistics(struct prune_work *w) {
   const struct prune_request *r = w->r;
   deltaic_calibration_options o = DELTAIC_INIT(deltaic_calibration_options);
   if (r->statistics && file_size(r->statistics))
-    return complain_status(deltaic_statistics_load(r->engine.model, r->statistics, &w->statistics));
+    return complain_status(deltaic_statistics_load(w->model, r->statistics, &w->statistics));
   if (!r->text) return complain(EXIT_FAILED, "%s: no such file or folder; --text FILE would make it", r->statistics);
   int code = r->statistics ? output_check(r->statistics) : EXIT_OK;
   if (code) return code;
@@ -112,7 +113,7 @@ static int open_statistics(struct prune_work *w) {
   o.seed = r->seed;
   o.rows_together = r->like_reference;
   o.rows = r->rows ? r->rows : r->like_reference && r->about.rows ? 5000 : 0;
-  return complain_status(deltaic_statistics_create(r->engine.model, &o, &w->statistics));
+  return complain_status(deltaic_statistics_create(w->model, &o, &w->statistics));
 }
 
 static int measure_gradients(struct prune_work *w) {
@@ -121,8 +122,8 @@ static int measure_gradients(struct prune_work *w) {
   if (code) return code;
   const double start = time_now();
   progress_begin(&progress, "gradients", "tokens", w->r->engine.quiet);
-  deltaic_status status = deltaic_calibrate_gradients(w->statistics, w->engine.device, w->r->engine.model,
-                                                      w->text.tokens, w->text.count, prune_show, &progress);
+  deltaic_status status = deltaic_calibrate_gradients(w->statistics, w->engine.device, w->model, w->text.tokens,
+                                                      w->text.count, prune_show, &progress);
   progress_clear();
   w->seconds_gradients = time_now() - start;
   code = complain_work(status);

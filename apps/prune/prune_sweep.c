@@ -50,8 +50,8 @@ static int measure_cell(struct sweep *s, struct row *row, int cut) {
   o.cut = cuts[cut];
   o.keep_count = 0;
   o.rule = DELTAIC_KEEP_GIVEN;
-  int code = complain_status(deltaic_select(w->r->engine.model, w->statistics, &o, &selection));
-  if (!code) code = complain_status(deltaic_pruning_begin(w->r->engine.model, selection, s->folder, NULL, &w->pruning));
+  int code = complain_status(deltaic_select(w->model, w->statistics, &o, &selection));
+  if (!code) code = complain_status(deltaic_pruning_begin(w->model, selection, s->folder, NULL, &w->pruning));
   if (!code && row->refit) code = prune_refit(w);
   snprintf(label, sizeof label, "%s, %g %% removed", row->name, 100 * cuts[cut]);
   if (!code) code = prune_nll_of(w, deltaic_pruning_path(w->pruning), label, &row->nll[cut]);
@@ -92,7 +92,8 @@ static int print_json(const struct sweep *s) {
       json_array_append_new(rows, json_pack("{s:s, s:b, s:f, s:o, s:o}", "method", s->rows[i].method, "refit",
                                             s->rows[i].refit, "cut", cuts[c], "nll", number_json(s->rows[i].nll[c]),
                                             "perplexity", number_json(exp(s->rows[i].nll[c]))));
-  return json_finish(json_pack("{s:o, s:o, s:I, s:o, s:o}", "checkpoint", text_json(s->w->r->engine.model), "eval",
+  return json_finish(json_pack("{s:o, s:o, s:o, s:I, s:o, s:o}", "checkpoint", text_json(s->w->r->engine.model),
+                               "adapter", s->w->r->adapter ? text_json(s->w->r->adapter) : json_null(), "eval",
                                text_json(s->w->r->eval), "predictions", (json_int_t)s->w->predictions, "nll_before",
                                number_json(s->w->nll_before), "rows", rows));
 }

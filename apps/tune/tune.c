@@ -17,7 +17,10 @@ static const struct usage usage = {
         "By default LoRA trains the projections of queries, keys and values, and convolutions, norms and biases are "
         "trained themselves; --targets and --whole name others, by a part of the tensors' names. --everything "
         "trains all weights. Adapters are merged into OUT; --adapter-out writes them in PEFT's format, which "
-        "--adapter of other commands reads.\n\n"
+        "--adapter reads.\n\n"
+        "With --adapter the training begins from CHECKPOINT with these adapters merged, of which a copy is beside OUT "
+        "meanwhile. OUT is whole, without adapters. Without --text nothing is trained: OUT is CHECKPOINT with the "
+        "adapters merged.\n\n"
         "Texts are read in windows, each from a fresh state, in another order each time (--in-order: as they "
         "stand). A file is plain text, JSONL with a field \"text\" (.jsonl), or token ids (.safetensors, the tensor "
         "\"tokens\"). All texts are one, cut at every window; with --separate each line or record is read by "
@@ -35,6 +38,7 @@ static const struct usage usage = {
         "  deltaic tune models/mine models/tuned --text notes.jsonl --separate --epochs 3 --lora 16 --rate 0.0005\n"
         "  deltaic tune models/half models/repaired --text books.txt --teacher models/whole --plot loss.png\n"
         "  deltaic tune models/mine --adapter-out adapters --text book.txt\n"
+        "  deltaic tune models/mine models/merged --adapter adapters\n"
         "  deltaic tune --from-config config.json models/s3 --task group --group S3 -w 128 --steps 2000\n",
     .most_arguments = 2,
 };
@@ -45,6 +49,10 @@ static int check_contrary(const struct tune_request *r, const struct arguments *
   static const char *const of_lora[] = {"lora", "alpha", "targets", "whole", "adapter-out", NULL},
                            *const of_texts[] = {"text", "epochs", "separate", "in-order", "tokens", "held-out", NULL};
   const char *lora = option_given_of(a, of_lora), *text = option_given_of(a, of_texts);
+  if (r->adapter && r->config) return complain(EXIT_USAGE, "--from-config begins anew: it takes no --adapter");
+  if (r->adapter && r->adapter_out)
+    return complain(EXIT_USAGE, "--adapter is merged into OUT: it takes no --adapter-out, whose adapters would not fit "
+                                "CHECKPOINT");
   if (r->everything && lora) return complain(EXIT_USAGE, "--everything has no adapters: it takes no --%s", lora);
   if (r->config && lora) return complain(EXIT_USAGE, "--from-config trains everything: it takes no --%s", lora);
   if (r->task && text) return complain(EXIT_USAGE, "--task makes its own rows: it takes no --%s", text);
@@ -70,6 +78,21 @@ static int check_zeros(const struct tune_request *r) {
   return EXIT_OK;
 }
 
+// With an adapter and no text, nothing but merging is done.
+static bool only_merges(const struct tune_request *r) { return r->adapter && !r->texts.count && !r->task; }
+
+static int check_merging(const struct arguments *a) {
+  static const char *const taken[] = {"adapter", "force", "quiet", "json"};
+  for (size_t i = 0; i < a->given_count; ++i) {
+    bool known = false;
+    for (size_t k = 0; k < sizeof taken / sizeof *taken; ++k) known |= !strcmp(a->given[i], taken[k]);
+    if (!known)
+      return complain(EXIT_USAGE, "without --text nothing is trained: --adapter is merged, and takes no --%s",
+                      a->given[i]);
+  }
+  return EXIT_OK;
+}
+
 static int check_request(const struct tune_request *r) {
   if (!r->task && !r->texts.count) return complain(EXIT_USAGE, "give --text FILE");
   if (r->task && strcmp(r->task, "group") && strcmp(r->task, "recall"))
@@ -91,6 +114,7 @@ static int take_arguments(struct tune_request *r, const struct arguments *a) {
     return complain(EXIT_USAGE, r->config ? "--from-config takes OUT alone" : "give CHECKPOINT and OUT");
   if (models) r->model = a->items[0];
   if (a->count > models) r->out = a->items[models];
+  if (only_merges(r) && !r->config) return r->out ? check_merging(a) : complain(EXIT_USAGE, "give CHECKPOINT and OUT");
   int code = check_contrary(r, a);
   if (!code) code = precision_check(&r->engine);
   return code ? code : check_request(r);
@@ -224,8 +248,15 @@ static int show(const struct tune_work *w, int code) {
   return shown ? shown : code;
 }
 
+static int merge(struct tune_work *w) {
+  const int code = merged_make(&w->merged, w->r->model, w->r->adapter, w->r->out);
+  w->model = w->merged.folder;
+  return code;
+}
+
 static int train(struct tune_work *w, struct tune_request *r) {
   int code = tune_check_teacher(r);
+  if (!code && r->adapter) code = merged_check(r->adapter, r->out);
   if (!code && r->config) code = tune_start(w);
   if (!code) code = tune_compare_tokens(w);
   if (r->out && !code) code = complain_status(deltaic_tune_check(w->model, r->out, r->force));
@@ -233,11 +264,18 @@ static int train(struct tune_work *w, struct tune_request *r) {
   if (!code) code = place_state(w);
   if (!code) code = read_rows(w);
   if (!code) code = plan(w, r);
+  if (!code && r->adapter) code = merge(w);
   if (!code) code = open_training(w);
   if (!code) tune_print_plan(w);
   if (!code) code = tune_run(w);
   if (!code && !tune_stopped(w)) code = write_result(w);
   return code && code != EXIT_INTERRUPTED ? code : show(w, code);
+}
+
+static int only_merge(const struct tune_request *r) {
+  int code = merged_check(r->adapter, r->out);
+  if (!code) code = complain_status(deltaic_tune_merge(r->model, r->adapter, r->out, r->force));
+  return code ? code : tune_merged(r);
 }
 
 static int tune(struct tune_request *r) {
@@ -246,6 +284,7 @@ static int tune(struct tune_request *r) {
   int code = train(&w, r);
   deltaic_tune_free(w.tune);
   code = engine_close(&w.engine, code);
+  merged_delete(&w.merged);
   rows_free(&w.rows);
   rows_free(&w.held);
   tune_start_end(&w);
@@ -300,6 +339,7 @@ int command_tune(int argc, char **argv) {
       NUMBER(0, "beta2", "X", &r.beta2, 1, "of AdamW"),
       COUNT64(0, "seed", "N", &r.seed, "of adapters, of the windows' order, and of a new model"),
       HEADING("what is trained"),
+      MERGED_OPTION(&r.adapter, "; without --text nothing else is done"),
       COUNT(0, "lora", "RANK", &r.rank, 1, 4096, "rank of the adapters"),
       NUMBER(0, "alpha", "X", &r.alpha, 1e6, "of the adapters; 0: twice the rank"),
       TEXT(0, "targets", "NAME,...", &r.targets, "matrices with adapters; without it, q_proj,k_proj,v_proj"),
@@ -345,5 +385,6 @@ int command_tune(int argc, char **argv) {
   };
   if (!options_parse(&usage, options, argc, argv, &arguments, &code)) return code;
   code = take_arguments(&r, &arguments);
-  return code ? code : tune(&r);
+  if (code) return code;
+  return only_merges(&r) ? only_merge(&r) : tune(&r);
 }

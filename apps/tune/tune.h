@@ -4,11 +4,12 @@
 #include "common.h"
 #include "deltaic_tune.h"
 #include "engine.h"
+#include "merged.h"
 #include "options.h"
 #include "tune_rows.h"
 
 struct tune_request {
-  const char *model, *out, *adapter_out, *state, *held_out, *plot;
+  const char *model, *adapter, *out, *adapter_out, *state, *held_out, *plot;
   const char *config, *tokenizer, *task, *group; // from nothing
   const char *targets, *whole, *schedule, *teacher;
   struct text_list texts;
@@ -27,9 +28,10 @@ struct tune_measured { // the held-out text after a number of steps
 
 struct tune_work {
   const struct tune_request *r;
-  const char *model; // the folder that is trained
-  char *made;        // the same where it was made from a config: a temporary folder
-  char *state;       // file
+  const char *model;    // the folder that is trained
+  char *made;           // the same where it was made from a config: a temporary folder
+  struct merged merged; // the same with --adapter
+  char *state;          // file
   struct engine engine;
   deltaic_tune *tune;
   struct tune_rows rows, held;
@@ -66,6 +68,7 @@ char *tune_note(const struct tune_work *w);                // the caller frees i
 int tune_note_read(struct tune_work *w, const char *note); // refuses another run's
 void tune_print_plan(const struct tune_work *w);           // tune_report.c: the memory that the steps will need
 void tune_print(const struct tune_work *w);
-int tune_json(const struct tune_work *w); // standard output
+int tune_json(const struct tune_work *w);      // standard output
+int tune_merged(const struct tune_request *r); // reports what was only merged
 int tune_plot(const struct tune_work *w, const char *path);
 #endif

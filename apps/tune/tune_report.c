@@ -77,6 +77,7 @@ void tune_print(const struct tune_work *w) {
     printf("state        %s\n", w->state);
     return;
   }
+  if (w->r->adapter) printf("adapter      %s, merged\n", w->r->adapter);
   if (w->r->out) printf("written      %s\n", w->r->out);
   if (w->r->adapter_out) printf("adapters     %s\n", w->r->adapter_out);
 }
@@ -95,13 +96,22 @@ int tune_json(const struct tune_work *w) {
     json_array_append_new(measured, json_pack("{s:I, s:o}", "step", (json_int_t)w->measured[i].step, "nll",
                                               number_json(w->measured[i].nll)));
   return json_finish(json_pack(
-      "{s:o, s:o, s:o, s:I, s:i, s:i, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:{s:o, s:o}}", "checkpoint",
-      text_json(w->r->model ? w->r->model : w->r->config), "out", w->r->out ? text_json(w->r->out) : json_null(),
+      "{s:o, s:o, s:o, s:o, s:I, s:i, s:i, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:{s:o, s:o}}", "checkpoint",
+      text_json(w->r->model ? w->r->model : w->r->config), "adapter",
+      w->r->adapter ? text_json(w->r->adapter) : json_null(), "out", w->r->out ? text_json(w->r->out) : json_null(),
       "adapter_out", w->r->adapter_out ? text_json(w->r->adapter_out) : json_null(), "trained",
       (json_int_t)info.trained, "tensors", (int)info.tensors, "adapted", (int)info.adapted, "steps",
       (json_int_t)w->steps, "done", (json_int_t)w->done, "tokens", (json_int_t)tokens_of(w, w->done), "seconds",
       number_json(w->seconds), "tokens_per_second", number_json(rate_of(w)), "losses", losses, "norms", norms,
       "held_out", measured, "memory", "planned", memory_json(&w->planned), "used", memory_json(&used)));
+}
+
+int tune_merged(const struct tune_request *r) {
+  if (r->as_json)
+    return json_finish(json_pack("{s:o, s:o, s:o}", "checkpoint", text_json(r->model), "adapter", text_json(r->adapter),
+                                 "out", text_json(r->out)));
+  printf("adapter      %s, merged\nwritten      %s\n", r->adapter, r->out);
+  return EXIT_OK;
 }
 
 int tune_plot(const struct tune_work *w, const char *path) {

@@ -122,6 +122,23 @@ echo '{' >"$dir/broken.jsonl"
 nothing_new 1 'broken.jsonl, line 1: is not JSON' "$tiny" "$dir/new" --cut 0.5 --method l1 --eval "$dir/broken.jsonl"
 nothing_new 1 'broken.jsonl, line 1: is not JSON' "$tiny" "$dir/new" --cut 0.5 --method l1 --recover "$dir/broken.jsonl"
 
+# ---- an adapter is merged before everything else: the same as from the merged folder
+"$program" tune -d cpu "$tiny" "$dir/tuned" --adapter-out "$dir/adapter" --text "$text" -w 64 --steps 4 -q >/dev/null 2>"$dir/err" || complain "no adapter"
+whole=(--cut 0.75 --text "$text" -w 64 --eval "$text" --refit --recover "$text")
+run 0 "$dir/tuned" "$dir/r" "${whole[@]}" && grep '^whole\|^pruned\|^refitted\|^recovered' "$dir/out" >"$dir/losses"
+run 0 "$tiny" "$dir/s" "${whole[@]}" --adapter "$dir/adapter" --statistics "$dir/adapted" && out_has '^adapter .*adapter, merged$'
+cmp -s "$dir/r/model.safetensors" "$dir/s/model.safetensors" || complain "$last: other weights than from the merged folder"
+grep '^whole\|^pruned\|^refitted\|^recovered' "$dir/out" | cmp -s - "$dir/losses" || complain "$last: other losses than from the merged folder"
+cmp -s "$dir/l/model.safetensors" "$dir/s/model.safetensors" && complain "$last: the adapter changed nothing"
+nothing_new 1 'another model' "$tiny" "$dir/new" --cut 0.5 --statistics "$dir/adapted"
+run 0 "$tiny" "$dir/t" --cut 0.5 --statistics "$dir/adapted" --adapter "$dir/adapter" --json && json && out_has '"adapter": "'
+run 0 --sweep "$tiny" --adapter "$dir/adapter" --text "$text" -n 300 -w 64 --eval "$text" --json && json && out_has '"adapter": "'
+nothing_new 1 'is a GGUF file; adapters are merged' "$models/gguf_blocks/model.gguf" "$dir/new" --cut 0.5 --method l1 --adapter "$dir/adapter"
+nothing_new 1 'is for no tensor of' "$models/tiny_mamba2" "$dir/new" --cut 0.5 --method l1 --adapter "$dir/adapter"
+cp "$tiny/config.json" "$dir/adapter"
+nothing_new 1 'is the adapter, and would be replaced' "$tiny" "$dir/adapter" --cut 0.5 --method l1 --adapter "$dir/adapter" --force
+[ -z "$(ls -A "$dir/tmp"; ls -d "$dir"/*.tmp 2>/dev/null | grep -v '/kept.tmp$\|/statistics.tmp$')" ] || complain "$last: left something behind"
+
 # ---- methods that look at no text measure nothing on one
 run 0 "$tiny" "$dir/j" --cut 0.5 --method l1 --text "$text" -w 64 --refit
 out_has '^refit'

@@ -150,6 +150,31 @@ zeros "$dir/twice/adapter_model.safetensors" "{\"$q.lora_A.weight\":{\"dtype\":\
 \"$q.weight\":{\"dtype\":\"F32\",\"shape\":[64,64],\"data_offsets\":[512,16896]}}" 16896
 always=() && refused 1 'changes tensor model.layers.0.attn.q_proj.weight twice' generate -m "$tiny" -d cpu --adapter "$dir/twice" -n 1 && always=(tune -d cpu)
 
+# Merged before other work: the same bits as from the merged folder. A state knows with which adapter it began.
+nothing_left() { [ -z "$(ls -A "$dir/tmp"; ls -d "$dir"/*.tmp 2>/dev/null)" ] || complain "$last: left something behind"; }
+always=()
+run 0 tune "$tiny" "$dir/into" --adapter "$dir/adapter" && out_has '^adapter .*adapter, merged$' && out_has '^written .*into$'
+same merged into; nothing_left
+run 0 tune "$tiny" "$dir/into" --adapter "$dir/adapter" --force --json && json && out_has '"adapter": '
+refused 1 'is there already (--force' tune "$tiny" "$dir/into" --adapter "$dir/adapter"
+refused 2 'without --text nothing is trained: --adapter is merged, and takes no --steps' tune "$tiny" "$dir/new" --adapter "$dir/adapter" --steps 3
+refused 2 'give CHECKPOINT and OUT' tune "$tiny" --adapter "$dir/adapter"
+cp "$tiny/config.json" "$dir/adapter" # now --force could replace it
+refused 1 'is the adapter, and would be replaced' tune "$tiny" "$dir/adapter" --adapter "$dir/adapter" --force
+rm "$dir/adapter/config.json"; always=(tune -d cpu)
+nothing_new 2 'is merged into OUT: it takes no --adapter-out' "$tiny" "$dir/new" --adapter "$dir/adapter" --adapter-out "$dir/new2" "${all[@]}"
+nothing_new 2 'begins anew: it takes no --adapter' --from-config "$tiny/config.json" "$dir/new" --adapter "$dir/adapter" "${all[@]}"
+nothing_new 1 'is a GGUF file; adapters are merged into a model.s folder only' "$models/gguf_blocks/model.gguf" "$dir/new" --adapter "$dir/adapter" --steps 6 --text "$text" -w 48
+nothing_new 1 "tiny_gated_deltanet with $dir/adapter: has no matrix with \"other\"" "$tiny" "$dir/new" --adapter "$dir/adapter" "${all[@]}" --targets other
+run 0 "$dir/merged" "$dir/later" "${all[@]}"
+run 0 "$tiny" "$dir/onward" "${all[@]}" --adapter "$dir/adapter" --stop-at 3 && nothing_left
+mkdir "$dir/larger" && cp "$dir/adapter/adapter_model.safetensors" "$dir/larger"
+sed 's/"lora_alpha": 8/"lora_alpha": 9/' "$dir/adapter/adapter_config.json" >"$dir/larger/adapter_config.json"
+refused 1 "of another model than .*deltanet with $dir/larger$" "$tiny" "$dir/onward" "${all[@]}" --adapter "$dir/larger" --resume -q
+refused 1 'of another model than .*deltanet$' "$tiny" "$dir/onward" "${all[@]}" --resume -q
+run 0 "$tiny" "$dir/onward" "${all[@]}" --adapter "$dir/adapter" --resume && out_has '^adapter .*adapter, merged$' && nothing_left
+same later onward
+
 # Of an embedding PEFT stores A and B transposed, under other names, and its weight too, to which they are added.
 run 0 "$tiny" "$dir/mergede" "${steps[@]}" --targets embeddings --adapter-out "$dir/embedded"
 for name in A B; do grep -aq "model.embeddings.lora_embedding_$name\"" "$dir/embedded/adapter_model.safetensors" || complain "$last: no lora_embedding_$name"; done

@@ -1,0 +1,19 @@
+// merged.h: a checkpoint with adapters merged, for the commands of the plugin that read a folder.
+#ifndef MERGED_H
+#define MERGED_H
+
+#define MERGED_OPTION(variable, more)                                                                                  \
+  TEXT(0, "adapter", "DIR", variable,                                                                                  \
+       "folder with LoRA adapters in PEFT's format, merged first; CHECKPOINT must be a folder" more)
+
+struct merged {
+  char *folder, *name; // the temporary folder, and what messages call it
+};
+
+// Each returns an exit code and prints a message if it is not EXIT_OK.
+// Checks that `out` does not replace the adapters.
+int merged_check(const char *adapter, const char *out);
+// Makes the folder beside `out`; NULL: where temporary files belong. Call merged_delete() even after a failure.
+int merged_make(struct merged *m, const char *model, const char *adapter, const char *out);
+void merged_delete(struct merged *m);
+#endif
