@@ -15,6 +15,13 @@
 #include <string.h>
 #include <unistd.h>
 
+static deltaic_pruning *pruning; // NULL: none
+
+static void remove_pruned(void) { // also when the program ends by exit()
+  deltaic_pruning_free(pruning);
+  pruning = NULL;
+}
+
 static void ok(deltaic_status status) {
   if (!status) return;
   fprintf(stderr, "%s\n", deltaic_last_error());
@@ -122,17 +129,18 @@ static deltaic_selection *select_set(struct figures *f, const char *set) {
   return s;
 }
 
-static void refit(struct figures *f, deltaic_pruning *p, const char *what) {
+static void refit(struct figures *f, const char *what) {
   deltaic_refit_options o = DELTAIC_INIT(deltaic_refit_options);
   const char *ridge = strstr(what, "+ridge=");
   if (ridge) o.ridge = atof(ridge + 7);
   o.window = (uint32_t)f->text.length;
-  ok(deltaic_pruning_refit(p, f->device, f->model, f->text.tokens, f->text.count * f->text.length, &o, NULL, NULL));
+  ok(deltaic_pruning_refit(pruning, f->device, f->model, f->text.tokens, f->text.count * f->text.length, &o, NULL,
+                           NULL));
 }
 
 // RECOVER names a file of tokens (steps, texts, tokens); it is the variable's, for two more arguments would be in the
 // way.
-static void recover(deltaic_pruning *p, const char *what) {
+static void recover(const char *what) {
   deltaic_recover_options o = DELTAIC_INIT(deltaic_recover_options);
   deltaic_tensor_info info;
   const char *file = getenv("RECOVER"), *rate = strstr(what, "+rate="), *steps = strstr(what, "+steps="),
@@ -143,22 +151,21 @@ static void recover(deltaic_pruning *p, const char *what) {
   if (rate) o.rate = atof(rate + 6);
   if (seed) o.seed = strtoull(seed + 6, NULL, 10);
   const size_t count = (steps ? strtoull(steps + 7, NULL, 10) : info.shape[0]) * o.batch * o.window;
-  ok(deltaic_pruning_recover(p, tokens, count < info.count ? count : info.count, &o, NULL, NULL));
+  ok(deltaic_pruning_recover(pruning, tokens, count < info.count ? count : info.count, &o, NULL, NULL));
   free(tokens);
 }
 
 static void figure(struct figures *f, const char *method, const char *what) {
   deltaic_selection *s = strncmp(method, "set:", 4) ? select_one(f, method, what) : select_set(f, method);
-  deltaic_pruning *p;
   char out[64];
   snprintf(out, sizeof out, "prune_figures-%ld", (long)getpid());
-  ok(deltaic_pruning_begin(f->path, s, out, NULL, &p));
-  if (strstr(what, "+refit")) refit(f, p, what);
-  if (strstr(what, "+recover")) recover(p, what);
+  ok(deltaic_pruning_begin(f->path, s, out, NULL, &pruning));
+  if (strstr(what, "+refit")) refit(f, what);
+  if (strstr(what, "+recover")) recover(what);
   printf("%-10s %-40s %.6f\n", strncmp(method, "set:", 4) ? method : strrchr(method, ':') + 1, what,
-         nll(f->device, deltaic_pruning_path(p), &f->eval));
+         nll(f->device, deltaic_pruning_path(pruning), &f->eval));
   fflush(stdout);
-  deltaic_pruning_free(p);
+  remove_pruned();
   deltaic_selection_free(s);
 }
 
@@ -171,6 +178,7 @@ int main(int argc, char **argv) {
   f.path = argv[1];
   f.eval = read_windows(argv[2], "eval_tokens");
   f.text = read_windows(argv[3], "tokens");
+  atexit(remove_pruned);
   cpu.index = DELTAIC_DEVICE_INDEX_CPU;
   ok(deltaic_context_create(NULL, &context));
   ok(deltaic_device_open(context, &cpu, &f.device));
