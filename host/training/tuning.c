@@ -43,8 +43,18 @@ static enum training kind(void *user, const struct file_tensor *t) {
   return t->rank == 2 && parts_match(&tune->adapt, t->name) ? TRAIN_LORA : TRAIN_NOT;
 }
 
-// The last parts of the names of all matrices of layers, each once: "q_proj, k_proj". Those that find no room are left
-// out.
+void tuning_list(char *list, size_t capacity, const char *name, size_t length) {
+  const size_t used = strlen(list);
+  for (const char *at = list; *at; at += strspn(at, ", ")) {
+    const size_t n = strcspn(at, ",");
+    if (n == length && !memcmp(at, name, n)) return;
+    at += n;
+  }
+  if (used + strlen(", ") + length < capacity)
+    snprintf(list + used, capacity - used, "%s%.*s", used ? ", " : "", (int)length, name);
+}
+
+// The last parts of the names of all matrices of layers.
 static void list_matrices(const struct deltaic_tune *tune, char *text, size_t capacity) {
   struct checkpoint *c = learner_checkpoint(trainer_learner(tune->trainer));
   *text = 0;
@@ -52,13 +62,9 @@ static void list_matrices(const struct deltaic_tune *tune, char *text, size_t ca
     const struct file_tensor *t = checkpoint_at(c, k);
     const int stem = (int)strlen(t->name) - (int)strlen(".weight");
     int from = stem;
-    char part[80];
     if (!is_trainable(t) || t->rank != 2 || stem <= 0 || strcmp(t->name + stem, ".weight")) continue;
     while (from > 0 && t->name[from - 1] != '.') from--;
-    snprintf(part, sizeof part, "%s%.*s", *text ? ", " : "", stem - from, t->name + from);
-    const size_t used = strlen(text);
-    if (strstr(text, *text ? part + 2 : part) || used + strlen(part) >= capacity) continue;
-    strcpy(text + used, part);
+    tuning_list(text, capacity, t->name + from, (size_t)(stem - from));
   }
 }
 

@@ -31,6 +31,8 @@ struct deltaic_tune {
   uint64_t kept_steps;
 };
 
+// Adds a name to a list, "a, b", if it has room and not that name yet.
+void tuning_list(char *list, size_t capacity, const char *name, size_t length);
 // Forgets the gradient.
 deltaic_status tuning_clear(deltaic_tune *tune);
 // deltaic_tune_create() on another backend than that of the options' device, or on NULL: the CPU.

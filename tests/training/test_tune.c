@@ -4,6 +4,7 @@
 #include "file.h"
 #include "folder.h"
 #include "tensor_file.h"
+#include "tuning.h"
 
 #include "tune_case.h"
 
@@ -277,6 +278,18 @@ static void what_cannot_be_trained_is_refused(void **state) {
   refuse(TESTS_DIR "/vectors/models/gguf_blocks/model.gguf", (deltaic_tune_options){.rank = 0}, "is a GGUF file");
 }
 
+// A name that is part of another is a name too; none is there twice, and none in part.
+static void matrices_are_listed_once(void **state) {
+  static const char *const names[] = {"gate_proj", "gate", "proj", "gate_proj", "gate", "too_long_a_name", "up"};
+  char list[32] = "";
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) tuning_list(list, sizeof list, names[i], strlen(names[i]));
+  assert_string_equal(list, "gate_proj, gate, proj, up");
+  tuning_list(list, sizeof list, "seven_more", 5);
+  assert_string_equal(list, "gate_proj, gate, proj, up"); // with it and its NUL 33 bytes
+  tuning_list(list, sizeof list, "seven_more", 4);
+  assert_string_equal(list, "gate_proj, gate, proj, up, seve");
+}
+
 static void bad_calls_change_nothing(void **state) {
   const deltaic_tune_options o = {.size = sizeof o, .everything = true};
   deltaic_tune *tune = create(&o);
@@ -313,6 +326,7 @@ int main(void) {
       cmocka_unit_test(a_state_of_something_else_is_refused),
       cmocka_unit_test(shards_stay_shards),
       cmocka_unit_test(what_cannot_be_trained_is_refused),
+      cmocka_unit_test(matrices_are_listed_once),
       cmocka_unit_test(bad_calls_change_nothing),
   };
   return cmocka_run_group_tests(tests, begin, end);
