@@ -38,7 +38,7 @@ typedef struct deltaic_tune_options {
   double eps;                 /* 0: 1e-8; at least FLT_MIN */
   double decay;               /* of AdamW, times the learning rate */
   double clip;                /* the largest norm of a gradient; 0: 1 */
-  const char *teacher;        /* a checkpoint of the same vocabulary, or NULL */
+  const char *teacher;        /* a checkpoint of the same vocabulary (deltaic_tune_check_teacher()), or NULL */
   double weight, temperature; /* of the distillation; 0: 1 and 2 */
   uint64_t seed;              /* of A, which begins with random values; B begins with zeros */
   uint32_t threads;           /* of the CPU, without a device; 0: all cores */
@@ -152,6 +152,9 @@ DELTAIC_PRUNE_API deltaic_status deltaic_tune_merge(const char *path, const char
 /* Check, before long work, whether these would accept the arguments. path: the checkpoint that is to be trained. */
 DELTAIC_PRUNE_API deltaic_status deltaic_tune_check(const char *path, const char *out, bool force);
 DELTAIC_PRUNE_API deltaic_status deltaic_tune_check_adapter(const char *path, const char *out, bool force);
+/* Checks that ids stand for the same tokens, if both folders have a tokenizer. INVALID_ARGUMENT names the first that do
+ * not. deltaic_tune_create() calls it too. */
+DELTAIC_PRUNE_API deltaic_status deltaic_tune_check_teacher(const char *path, const char *teacher);
 
 /* Saves what the next steps depend on, without any gradient that has been added. note: a text of the caller that is
  * saved too, or NULL. An interrupted save leaves an existing file intact. */

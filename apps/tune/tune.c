@@ -153,6 +153,15 @@ static int plan(struct tune_work *w, struct tune_request *r) {
 
 // ---------------------------------------------------------------- the work
 
+// No output replaces the teacher.
+static int check_teacher(const struct tune_request *r) {
+  const char *const outputs[] = {r->out, r->adapter_out};
+  for (int i = 0; i < 2; ++i)
+    if (outputs[i] && same_file(r->teacher, outputs[i]))
+      return complain(EXIT_FAILED, "%s: is the teacher, and would be replaced", outputs[i]);
+  return EXIT_OK;
+}
+
 static int place_state(struct tune_work *w) {
   const struct tune_request *r = w->r;
   const char *path = r->state ? r->state : r->out ? r->out : r->adapter_out;
@@ -255,10 +264,10 @@ static int merge(struct tune_work *w) {
 }
 
 static int train(struct tune_work *w, struct tune_request *r) {
-  int code = tune_check_teacher(r);
+  int code = r->teacher ? check_teacher(r) : EXIT_OK;
   if (!code && r->adapter) code = merged_check(r->adapter, r->out);
   if (!code && r->config) code = tune_start(w);
-  if (!code) code = tune_compare_tokens(w);
+  if (!code && r->teacher) code = complain_status(deltaic_tune_check_teacher(w->model, r->teacher));
   if (r->out && !code) code = complain_status(deltaic_tune_check(w->model, r->out, r->force));
   if (r->adapter_out && !code) code = complain_status(deltaic_tune_check_adapter(w->model, r->adapter_out, r->force));
   if (!code) code = place_state(w);

@@ -54,10 +54,6 @@ struct tune_work {
 // Each returns an exit code, and prints a message if it is not EXIT_OK.
 int tune_start(struct tune_work *w); // tune_start.c: from nothing: makes w->made, with a tokenizer
 void tune_start_end(struct tune_work *w);
-// tune_teacher.c: check that no output replaces the teacher; that ids stand for the same tokens, if both models have a
-// tokenizer.
-int tune_check_teacher(const struct tune_request *r);
-int tune_compare_tokens(const struct tune_work *w);
 int tune_run(struct tune_work *w); // tune_run.c: all steps; EXIT_INTERRUPTED after Ctrl-C, when the state is saved
 // After a failure: saves the state of the finished steps; after a loss or gradient that is not finite, saves the last
 // good state instead. Says what failed and where the state is.

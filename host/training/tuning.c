@@ -171,7 +171,8 @@ deltaic_status tuning_create(const char *path, const deltaic_tune_options *optio
 deltaic_status deltaic_tune_create(const char *path, const deltaic_tune_options *options, deltaic_tune **out) {
   deltaic_tune_options o;
   if (!path || !out) return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_tune_create: %s is NULL", !path ? "path" : "out");
-  const deltaic_status status = options_read(&o, sizeof o, options, "deltaic_tune_options");
+  deltaic_status status = options_read(&o, sizeof o, options, "deltaic_tune_options");
+  if (!status && o.teacher) status = deltaic_tune_check_teacher(path, o.teacher);
   return status ? status : tuning_create(path, options, o.device ? o.device->backend : NULL, out);
 }
 

@@ -346,6 +346,8 @@ rename logits.safetensors grad.model.norm.weight logits__________________
 refused 1 'holds gradients, so it must not hold tensor logits_*' "$models/tiny_delta_net" "$dir/logits.safetensors"
 run 0 "$models/tiny_delta_net" "$whole" --teacher "$models/tiny_delta_net" && out_has '^all together .*e-0[67] '
 run 1 "$models/tiny_delta_net" "$whole" --teacher "$models/tiny_gated_deltanet" && err_has 'the gradient of .* is off by'
+cp -r "$models/tiny_delta_net" "$dir/swapped" && sed -i 's/"x": *\([0-9]*\)/"swap": \1/; s/"y": *\([0-9]*\)/"x": \1/; s/"swap": /"y": /' "$dir/swapped/tokenizer.json"
+refused 1 'swapped: has other tokens than .*, the first of them 1' "$models/tiny_delta_net" "$whole" --teacher "$dir/swapped"
 refused 2 'weight must be above 0' "$models/tiny_delta_net" "$whole" --teacher "$models/tiny_delta_net" --weight 0
 refused 2 'weight goes with --teacher' "$models/tiny_delta_net" "$whole" --weight 3
 refused 2 'holds no gradients: it takes no --teacher' "$models/tiny_delta_net" "$models/tiny_delta_net/reference.safetensors" --teacher "$tiny"

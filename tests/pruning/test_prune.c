@@ -438,6 +438,25 @@ static void what_is_interrupted_leaves_nothing(void **state) {
   deltaic_selection_free(s);
 }
 
+// The unpruned model is the teacher.
+static void recovery_compares_tokens(void **state) {
+  const char *path = TINY "tiny_gated_deltanet";
+  const deltaic_recover_options o = {.size = sizeof o, .window = 24, .batch = 1};
+  int32_t *text = make_text(24);
+  char tokenizer[512];
+  deltaic_selection *s = select_cut(path, NULL, "l1", 0.5);
+  deltaic_pruning *p;
+  assert_ok(deltaic_pruning_begin(path, s, place("taught"), NULL, &p));
+  assert_ok(deltaic_pruning_recover(p, text, 24, &o, NULL, NULL));
+  snprintf(tokenizer, sizeof tokenizer, "%s/tokenizer.json", deltaic_pruning_path(p));
+  swap_tokens(TINY "tiny_gated_deltanet/tokenizer.json", tokenizer);
+  assert_int_equal(deltaic_pruning_recover(p, text, 24, &o, NULL, NULL), DELTAIC_INVALID_ARGUMENT);
+  assert_non_null(strstr(deltaic_last_error(), "tiny_gated_deltanet: has other tokens than"));
+  deltaic_pruning_free(p);
+  deltaic_selection_free(s);
+  free(text);
+}
+
 static void outputs_are_replaced_only_by_force(void **state) {
   const char *path = TINY "tiny_delta_net", *out = place("forced");
   deltaic_prune_write_options force = {.size = sizeof force, .force = true};
@@ -514,6 +533,7 @@ int main(void) {
       cmocka_unit_test(blocks_keep_as_many_each),
       cmocka_unit_test(what_is_interrupted_leaves_nothing),
       cmocka_unit_test(outputs_are_replaced_only_by_force),
+      cmocka_unit_test(recovery_compares_tokens),
       cmocka_unit_test(nonsense_is_refused),
   };
   return cmocka_run_group_tests(tests, begin, end);

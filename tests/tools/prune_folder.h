@@ -5,6 +5,7 @@
 #include "deltaic_prune.h"
 #include "devices.h"
 #include <ftw.h>
+#include <jansson.h>
 
 static char folder[] = "pruned.XXXXXX"; // of this run
 static deltaic_context *context;
@@ -25,6 +26,18 @@ static int begin(void **state) {
   if (!mkdtemp(folder)) return -1;
   context = test_context();
   return deltaic_device_open(context, &o, &cpu);
+}
+
+// Writes a tokenizer.json in which two letters have each other's ids, the smaller of which is 123 in the tiny models.
+static inline void swap_tokens(const char *from, const char *to) {
+  json_t *tokenizer = json_load_file(from, 0, NULL),
+         *vocabulary = json_object_get(json_object_get(tokenizer, "model"), "vocab");
+  json_t *x = json_incref(json_object_get(vocabulary, "x"));
+  assert_true(x && json_integer_value(x) == 123);
+  json_object_set(vocabulary, "x", json_object_get(vocabulary, "y"));
+  json_object_set_new(vocabulary, "y", x);
+  assert_int_equal(json_dump_file(tokenizer, to, 0), 0);
+  json_decref(tokenizer);
 }
 
 static int remove_one(const char *path, const struct stat *about, int type, struct FTW *where) {

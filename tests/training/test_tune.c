@@ -278,6 +278,16 @@ static void what_cannot_be_trained_is_refused(void **state) {
   refuse(TESTS_DIR "/vectors/models/gguf_blocks/model.gguf", (deltaic_tune_options){.rank = 0}, "is a GGUF file");
 }
 
+static void teachers_with_other_tokens_are_refused(void **state) {
+  assert_int_equal(platform_make_folder(place("teacher"), false), 0);
+  swap_tokens(MODEL "/tokenizer.json", place("teacher/tokenizer.json"));
+  refuse(MODEL, (deltaic_tune_options){.teacher = place("teacher")},
+         "has other tokens than " MODEL ", the first of them 123");
+  assert_ok(deltaic_tune_check_teacher(MODEL, MODEL));
+  assert_ok(deltaic_tune_check_teacher(MODEL, folder)); // without a tokenizer
+  assert_int_equal(deltaic_tune_check_teacher(MODEL, NULL), DELTAIC_INVALID_ARGUMENT);
+}
+
 // A name that is part of another is a name too; none is there twice, and none in part.
 static void matrices_are_listed_once(void **state) {
   static const char *const names[] = {"gate_proj", "gate", "proj", "gate_proj", "gate", "too_long_a_name", "up"};
@@ -326,6 +336,7 @@ int main(void) {
       cmocka_unit_test(a_state_of_something_else_is_refused),
       cmocka_unit_test(shards_stay_shards),
       cmocka_unit_test(what_cannot_be_trained_is_refused),
+      cmocka_unit_test(teachers_with_other_tokens_are_refused),
       cmocka_unit_test(matrices_are_listed_once),
       cmocka_unit_test(bad_calls_change_nothing),
   };
