@@ -104,6 +104,10 @@ DELTAIC_PRUNE_API deltaic_status deltaic_calibrate(deltaic_statistics *statistic
                                                    const int32_t *tokens, size_t count, deltaic_progress progress,
                                                    void *user);
 
+/* Whether deltaic_calibrate() would accept this text: nothing was measured yet, or the text's beginning. */
+DELTAIC_PRUNE_API bool deltaic_statistics_begun_with(const deltaic_statistics *statistics, const int32_t *tokens,
+                                                     size_t count);
+
 /* Measures the gradient of the loss by the projections of keys and queries, for the method grad. The loss is the sum
  * over the text's windows of each window's mean cross entropy; windows are those of the statistics. Computes in f32 on
  * the device; NULL: on the CPU, with all cores. path: the checkpoint that the statistics are of. Replaces what an

@@ -145,6 +145,16 @@ static deltaic_status read_windows(struct calibration *c, deltaic_session *sessi
   return status;
 }
 
+// Whether the statistics were begun with this text, and may go on with it.
+static bool begun_with(const struct deltaic_statistics *s, const int32_t *tokens, uint64_t count) {
+  return count >= s->done && (!s->total || s->total == count) && (s->done % s->window == 0 || s->done == count) &&
+         hash_add(HASH_START, tokens, s->done * sizeof *tokens) == s->hash;
+}
+
+bool deltaic_statistics_begun_with(const deltaic_statistics *s, const int32_t *tokens, size_t count) {
+  return s && (tokens || !count) && begun_with(s, tokens, count);
+}
+
 static deltaic_status check_text(const struct deltaic_statistics *s, const int32_t *tokens, uint64_t count) {
   int most = 2;
   for (int i = 0; i < s->count; i++) most = s->layers[i].d > most ? s->layers[i].d : most;
@@ -152,8 +162,7 @@ static deltaic_status check_text(const struct deltaic_statistics *s, const int32
   if (count < (uint64_t)most)
     return fail(DELTAIC_INVALID_ARGUMENT, "the calibration text has %llu tokens: too few to tell %d channels apart",
                 (unsigned long long)count, most);
-  if (count < s->done || (s->total && s->total != count) ||
-      hash_add(HASH_START, tokens, s->done * sizeof *tokens) != s->hash || (s->done % s->window && s->done != count))
+  if (!begun_with(s, tokens, count))
     return fail(DELTAIC_INVALID_ARGUMENT, "the statistics were begun with another text");
   return DELTAIC_OK;
 }

@@ -80,6 +80,10 @@ static int calibrate(struct prune_work *w) {
   struct calibration_progress p = {.w = w, .saved = time_now()};
   deltaic_statistics_info before, after;
   deltaic_statistics_get_info(w->statistics, &before);
+  // Without --text and --refit, statistics of another text are used as they are.
+  if (w->r->text_of_recover && !w->r->refit &&
+      !deltaic_statistics_begun_with(w->statistics, w->text.tokens, w->text.count))
+    return EXIT_OK;
   int code = open_model(w);
   if (code) return code;
   double start = time_now();
@@ -87,8 +91,6 @@ static int calibrate(struct prune_work *w) {
   deltaic_status status =
       deltaic_calibrate(w->statistics, w->engine.model, w->text.tokens, w->text.count, show_calibration, &p);
   progress_clear();
-  // Without --text and --refit, statistics of another text are used as they are.
-  if (status == DELTAIC_INVALID_ARGUMENT && w->r->text_of_recover && !w->r->refit && before.tokens) status = DELTAIC_OK;
   w->seconds_calibration = time_now() - start;
   deltaic_statistics_get_info(w->statistics, &after);
   code = complain_work(status);

@@ -104,6 +104,22 @@ nothing_new 2 'rate goes with --recover' "$tiny" "$dir/new" --cut 0.5 --method l
 nothing_new 1 'a step of --recover reads 1024; without --eval one more window' "$tiny" "$dir/new" --cut 0.5 --method l1 --recover <(echo short)
 nothing_new 1 'a step of --recover reads 1024$' "$tiny" "$dir/new" --cut 0.5 --method l1 --recover <(echo short) --eval "$text"
 
+# ---- statistics of another text serve with the text of --recover; those of its beginning go on, and say what fails
+last='prune --recover, statistics'
+mkdir "$dir/loud" && cp "$tiny"/*.json "$dir/loud" # every weight 1e18, and the embeddings of all tokens but x 0
+weights=$tiny/model.safetensors first=$((8 + $(od -An -t u8 -N 8 "$tiny/model.safetensors"))) # byte of the tensors
+{ head -c $first "$weights"; tail -c +$((first + 1)) "$weights" | tr '\0-\377' '[\135*]'; } >"$dir/loud/model.safetensors"
+at=$((first + $(head -c $first "$weights" | grep -ao '"model.embeddings.weight":{[^}]*' | grep -o '[0-9]*,[0-9]*\]$' | sed 's/,.*//')))
+row=128 x=123 # bytes, the id
+write_at() { dd of="$dir/loud/model.safetensors" bs=$row seek=$1 oflag=seek_bytes conv=notrunc status=none; }
+head -c $((259 * row)) /dev/zero | write_at $at
+printf '\135%.0s' $(seq $row) | write_at $((at + x * row))
+tr -d x <"$text" >"$dir/quiet" && { head -c 600 "$dir/quiet" && printf x && tail -c +600 "$dir/quiet"; } >"$dir/mixed"
+run 0 "$dir/loud" "$dir/u" --cut 0.5 -w 64 --text "$dir/quiet" -n 128 --statistics "$dir/begun"
+nothing_new 1 'layer 0: .* not all are finite' "$dir/loud" "$dir/new" --cut 0.5 -w 64 --statistics "$dir/begun" --recover "$dir/mixed" -q
+tac "$dir/quiet" >"$dir/turned"
+run 0 "$tiny" "$dir/v" --cut 0.5 -w 64 --statistics "$dir/statistics" --recover "$dir/turned" && out_has '^calibration  *[0-9,]* tokens, text'
+
 # ---- texts are read as tune reads them: a record or a file of tokens is no plain text
 printf '{"text": "%s", "other": 1}\n' "$(tr -d '"\\\n' <"$text")" >"$dir/text.JSONL"
 same_weights() { cmp -s "$dir/$1/model.safetensors" "$dir/$2/model.safetensors"; }

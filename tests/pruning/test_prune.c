@@ -352,6 +352,26 @@ static void resumed_statistics_are_those_of_one_pass(void **state) {
 }
 
 // All rows, sampled or not, are what the Gram matrices are made of.
+static void statistics_know_their_text(void **state) {
+  enum { WINDOW = 32, DONE = 2 * WINDOW, ALL = 100 };
+  int32_t *text = make_text(ALL);
+  deltaic_statistics *s = measure(TINY "tiny_gated_deltanet", text, DONE, WINDOW);
+  assert_true(deltaic_statistics_begun_with(s, text, DONE) && deltaic_statistics_begun_with(s, text, ALL));
+  assert_false(deltaic_statistics_begun_with(s, text, DONE - 1));
+  assert_false(deltaic_statistics_begun_with(NULL, text, ALL));
+  assert_false(deltaic_statistics_begun_with(s, NULL, ALL));
+  text[DONE]++;
+  assert_true(deltaic_statistics_begun_with(s, text, ALL));
+  text[DONE - 1]++;
+  assert_false(deltaic_statistics_begun_with(s, text, ALL));
+  deltaic_statistics_free(s);
+  s = measure(TINY "tiny_gated_deltanet", text, DONE + 1, WINDOW); // ends within a window
+  assert_true(deltaic_statistics_begun_with(s, text, DONE + 1));
+  assert_false(deltaic_statistics_begun_with(s, text, ALL));
+  deltaic_statistics_free(s);
+  free(text);
+}
+
 static void rows_and_gram_matrices_choose_alike(void **state) {
   const char *path = TINY "tiny_delta_product";
   deltaic_calibration_options c = {.size = sizeof c, .window = 64, .rows = 5000, .rows_together = true};
@@ -529,6 +549,7 @@ int main(void) {
       cmocka_unit_test(released_families_are_pruned_or_refused),
       cmocka_unit_test(planted_channels_are_found_and_not_missed),
       cmocka_unit_test(resumed_statistics_are_those_of_one_pass),
+      cmocka_unit_test(statistics_know_their_text),
       cmocka_unit_test(rows_and_gram_matrices_choose_alike),
       cmocka_unit_test(blocks_keep_as_many_each),
       cmocka_unit_test(what_is_interrupted_leaves_nothing),
