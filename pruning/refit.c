@@ -129,9 +129,10 @@ static deltaic_status weigh_tokens(struct refit *r) {
 
 // ---------------------------------------------------------------- normal equations
 
-// Keeps the inputs of o_proj.
+// Keeps the inputs of o_proj. The probe also sees layers that are not refitted.
 static bool on_heads(void *user, const deltaic_probed *p) {
   struct refit *r = user;
+  if (source_find(&r->p->source, (uint32_t)p->layer) < 0) return true;
   r->misshapen |= (int64_t)p->cols != r->n;
   if (r->misshapen) return false;
   memcpy(r->heads + (r->at + p->position) * p->cols, p->data, p->rows * p->cols * sizeof *r->heads);

@@ -2,13 +2,15 @@
 // evaluations of whole models.
 #define _GNU_SOURCE // nftw, mkdtemp
 #include "checkpoint.h"
+#include "deltaic_tune.h"
 
 #include "prune_folder.h"
 
 #include <math.h>
 
-#define MODEL TESTS_DIR "/vectors/models/tiny_gated_deltanet_h1" // layers 1 and 3: attention
-enum { TOKENS = 108, WINDOW = 40, LAYERS = 4, MOST = 64 };       // the last window is short
+#define MODEL TESTS_DIR "/vectors/models/tiny_gated_deltanet_h1" // layers 0 and 2: delta rule; 1 and 3: attention
+#define MIXED TESTS_DIR "/vectors/models/tiny_gated_deltanet_h2" // layers 1 and 4: delta rule; 0 and 3: Mamba-2
+enum { TOKENS = 108, WINDOW = 40, LAYERS = 6, MOST = 128 };      // the last window is short
 
 static int32_t tokens[TOKENS];
 
@@ -21,8 +23,8 @@ static void make_text(void) {
 
 struct activations {
   double residual[LAYERS][TOKENS][MOST], mixer[LAYERS][TOKENS][MOST], heads[LAYERS][TOKENS][MOST];
-  size_t at;   // the window's first token
-  size_t D, n; // of the residual stream, of the heads' outputs
+  size_t at;           // the window's first token
+  size_t D, n[LAYERS]; // of the residual stream, of the heads' outputs
 };
 
 static bool on_probe(void *user, const deltaic_probed *p) {
@@ -30,8 +32,8 @@ static bool on_probe(void *user, const deltaic_probed *p) {
   double(*to)[MOST] = p->kind == DELTAIC_PROBE_RESIDUAL ? a->residual[p->layer]
                       : p->kind == DELTAIC_PROBE_HEADS  ? a->heads[p->layer]
                                                         : a->mixer[p->layer];
-  assert_true(p->cols <= MOST);
-  *(p->kind == DELTAIC_PROBE_HEADS ? &a->n : &a->D) = p->cols;
+  assert_true(p->cols <= MOST && p->layer < LAYERS);
+  *(p->kind == DELTAIC_PROBE_HEADS ? &a->n[p->layer] : &a->D) = p->cols;
   for (size_t t = 0; t < p->rows; t++)
     for (size_t i = 0; i < p->cols; i++) to[a->at + p->position + t][i] = p->data[t * p->cols + i];
   return true;
@@ -66,17 +68,17 @@ static void eliminate(double A[MOST][MOST], double b[MOST][MOST], size_t n, size
 }
 
 // W^T (n, D) from W0 (D, n).
-static void define(const struct activations *whole, const struct activations *small, int layer, const float *W0,
-                   double W[MOST][MOST]) {
+static void define(const struct activations *whole, const struct activations *small, int last, int layer,
+                   const float *W0, double W[MOST][MOST]) {
   static double G[MOST][MOST];
-  const size_t n = small->n, D = small->D;
+  const size_t n = small->n[layer], D = small->D;
   double lambda = 0;
   memset(G, 0, sizeof G);
   memset(W, 0, sizeof G);
   for (size_t t = 0; t < TOKENS; t++) {
     double squares = 0;
     for (size_t i = 0; i < D; i++)
-      squares += pow(whole->residual[LAYERS - 1][t][i] + whole->mixer[LAYERS - 1][t][i], 2) / (double)D;
+      squares += pow(whole->residual[last][t][i] + whole->mixer[last][t][i], 2) / (double)D;
     const double *x = small->heads[layer][t], weight = 1 / (squares + 1e-6);
     for (size_t i = 0; i < n; i++) lambda += weight * x[i] * x[i] / TOKENS;
     for (size_t k = 0; k < D; k++) {
@@ -93,59 +95,104 @@ static void define(const struct activations *whole, const struct activations *sm
     for (size_t k = 0; k < D; k++) W[i][k] += W0[k * n + i];
 }
 
-static void read_output(const char *path, int layer, float *W, size_t count) {
+static void read_matrix(const char *path, const char *name, int layer, float *W, size_t count) {
   struct checkpoint *c;
   assert_ok(checkpoint_open_folder(path, &c));
-  const struct file_tensor *t = checkpoint_findf(c, "model.layers.%d.attn.o_proj.weight", layer);
+  const struct file_tensor *t = checkpoint_findf(c, "model.layers.%d.%s.weight", layer, name);
   assert_int_equal(t->shape[0] * t->shape[1], count);
   file_tensor_f32(t, 0, count, W);
   checkpoint_close(c);
 }
 
+static void read_output(const char *path, int layer, float *W, size_t count) {
+  read_matrix(path, "attn.o_proj", layer, W, count);
+}
+
 // ---------------------------------------------------------------- tests
 
-static deltaic_pruning *prune(void) {
-  deltaic_select_options o = {.size = sizeof o, .method = "l1", .cut = 0.5};
-  deltaic_selection *selection;
+static deltaic_pruning *prune(const char *path) {
+  deltaic_selection *selection = select_cut(path, NULL, "l1", 0.5);
   deltaic_pruning *p;
-  assert_ok(deltaic_select(MODEL, NULL, &o, &selection));
-  assert_ok(deltaic_pruning_begin(MODEL, selection, place("pruned"), NULL, &p));
+  assert_ok(deltaic_pruning_begin(path, selection, place("pruned"), NULL, &p));
   deltaic_selection_free(selection);
   return p;
 }
 
-static void matrices_are_those_of_the_definition(deltaic_device *device) {
+static void check_layer(const char *path, const char *refitted, int last, int layer) {
   static struct activations whole, small;
   static double want[MOST][MOST];
   static float W0[MOST * MOST], W[MOST * MOST];
+  double change = 0, size = 0;
+  evaluate(path, &whole);
+  evaluate(refitted, &small);
+  const size_t n = small.n[layer], D = small.D;
+  read_output(path, layer, W0, n * D);
+  read_output(refitted, layer, W, n * D);
+  define(&whole, &small, last, layer, W0, want);
+  for (size_t i = 0; i < n; i++)
+    for (size_t k = 0; k < D; k++) {
+      const double w = want[i][k], got = W[k * n + i];
+      if (!(fabs(got - w) <= 0x1p-8 * fabs(w) + 1e-5)) // the file has bf16
+        fail_msg("layer %d: o_proj[%zu, %zu] is %g, expected %g", layer, k, i, got, w);
+      change += pow(w - W0[k * n + i], 2);
+      size += w * w;
+    }
+  assert_true(sqrt(change) > 0.05 * sqrt(size));
+}
+
+static deltaic_pruning *refit(deltaic_device *device, const char *path) {
   deltaic_refit_options o = {.size = sizeof o, .window = WINDOW};
-  deltaic_pruning *p = prune();
-  deltaic_model *model = open_model(device, MODEL);
+  deltaic_pruning *p = prune(path);
+  deltaic_model *model = open_model(device, path);
   assert_ok(deltaic_pruning_refit(p, device, model, tokens, TOKENS, &o, NULL, NULL));
-  evaluate(MODEL, &whole);
-  evaluate(deltaic_pruning_path(p), &small);
-  for (int layer = 0; layer < LAYERS; layer += 2) {
-    double change = 0, size = 0;
-    read_output(MODEL, layer, W0, small.n * small.D);
-    read_output(deltaic_pruning_path(p), layer, W, small.n * small.D);
-    define(&whole, &small, layer, W0, want);
-    for (size_t i = 0; i < small.n; i++)
-      for (size_t k = 0; k < small.D; k++) {
-        const double w = want[i][k], got = W[k * small.n + i];
-        if (!(fabs(got - w) <= 0x1p-8 * fabs(w) + 1e-5)) // the file has bf16
-          fail_msg("layer %d: o_proj[%zu, %zu] is %g, expected %g", layer, k, i, got, w);
-        change += pow(w - W0[k * small.n + i], 2);
-        size += w * w;
-      }
-    assert_true(sqrt(change) > 0.05 * sqrt(size));
-  }
   deltaic_model_close(model);
+  return p;
+}
+
+// Layers first and first + step of a model of `layers` are pruned.
+static void check_model(deltaic_device *device, const char *path, int layers, int first, int step) {
+  deltaic_pruning *p = refit(device, path);
+  for (int i = 0; i < 2; i++) check_layer(path, deltaic_pruning_path(p), layers - 1, first + i * step);
+  deltaic_pruning_free(p);
+}
+
+static void matrices_are_those_of_the_definition(deltaic_device *device) { check_model(device, MODEL, 4, 0, 2); }
+
+// MIXED with heads in its Mamba-2 layers that are together as wide as those of its delta-rule layers.
+static const char *write_equal_widths(void) {
+  static char config[4096];
+  FILE *f = fopen(MIXED "/config.json", "rb");
+  assert_non_null(f);
+  config[fread(config, 1, sizeof config - 1, f)] = 0;
+  fclose(f);
+  char *expand = strstr(config, "\"expand\": 2");
+  assert_non_null(expand);
+  expand[strlen("\"expand\": ")] = '1';
+  assert_non_null(f = fopen(place("config.json"), "wb"));
+  assert_true(fputs(config, f) >= 0 && !fclose(f));
+  assert_int_equal(mkdir(place("equal"), 0755), 0);
+  assert_ok(deltaic_tune_initialize(place("config.json"), 1, place("equal")));
+  return place("equal");
+}
+
+static void mamba2_layers_stay(void **state) {
+  enum { COUNT = 64 * 64 };
+  static float before[COUNT], after[COUNT];
+  const char *path = write_equal_widths();
+  check_model(cpu, MIXED, 6, 1, 3);
+  check_model(cpu, path, 6, 1, 3);
+  deltaic_pruning *p = refit(cpu, path);
+  for (int layer = 0; layer < 6; layer += 3) {
+    read_matrix(path, "mixer.out_proj", layer, before, COUNT);
+    read_matrix(deltaic_pruning_path(p), "mixer.out_proj", layer, after, COUNT);
+    assert_memory_equal(before, after, sizeof before);
+  }
   deltaic_pruning_free(p);
 }
 
 static deltaic_status refit_within(uint64_t memory, float *W, size_t count) {
   deltaic_refit_options o = {.size = sizeof o, .window = WINDOW, .memory = memory};
-  deltaic_pruning *p = prune();
+  deltaic_pruning *p = prune(MODEL);
   deltaic_model *model = open_model(cpu, MODEL);
   deltaic_status status = deltaic_pruning_refit(p, cpu, model, tokens, TOKENS, &o, NULL, NULL);
   for (int i = 0; i < 2 && !status; i++) read_output(deltaic_pruning_path(p), 2 * i, W + (size_t)i * count, count);
@@ -170,8 +217,8 @@ static void little_memory_gives_the_same_bits(void **state) {
 
 static void another_model_is_refused(void **state) {
   deltaic_refit_options o = {.size = sizeof o, .window = WINDOW};
-  deltaic_pruning *p = prune();
-  deltaic_model *model = open_model(cpu, TESTS_DIR "/vectors/models/tiny_gated_deltanet_h2");
+  deltaic_pruning *p = prune(MODEL);
+  deltaic_model *model = open_model(cpu, MIXED);
   assert_int_equal(deltaic_pruning_refit(p, cpu, model, tokens, TOKENS, &o, NULL, NULL), DELTAIC_BAD_SHAPE);
   assert_non_null(strstr(deltaic_last_error(), "not the one that was pruned"));
   deltaic_model_close(model);
@@ -180,8 +227,8 @@ static void another_model_is_refused(void **state) {
 
 int main(void) {
   make_text();
-  const struct CMUnitTest tests[] = {device_test(matrices_are_those_of_the_definition),
-                                     cmocka_unit_test(little_memory_gives_the_same_bits),
-                                     cmocka_unit_test(another_model_is_refused)};
+  const struct CMUnitTest tests[] = {
+      device_test(matrices_are_those_of_the_definition), cmocka_unit_test(mamba2_layers_stay),
+      cmocka_unit_test(little_memory_gives_the_same_bits), cmocka_unit_test(another_model_is_refused)};
   return cmocka_run_group_tests(tests, begin, end);
 }
