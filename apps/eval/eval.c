@@ -4,6 +4,7 @@
 #include "eval_cost.h"
 #include "eval_made.h"
 #include "eval_text.h"
+#include "recall.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -150,9 +151,15 @@ static int read_task(struct request_line *r, const struct arguments *arguments, 
 }
 
 int command_eval(int argc, char **argv) {
-  struct request_line r = {
-      .options = {.engine = ENGINE_DEFAULTS},
-      .made = {.cases = 20, .seed = 1, .pairs = 8, .keys = 64, .values = 32, .writes = 1, .modulus = 5, .group = "S5"}};
+  struct request_line r = {.options = {.engine = ENGINE_DEFAULTS},
+                           .made = {.cases = 20,
+                                    .seed = 1,
+                                    .pairs = RECALL_PAIRS,
+                                    .keys = RECALL_KEYS,
+                                    .values = RECALL_VALUES,
+                                    .writes = 1,
+                                    .modulus = 5,
+                                    .group = "S5"}};
   struct arguments arguments;
   int code;
   char *text = help_text();

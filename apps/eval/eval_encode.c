@@ -95,10 +95,32 @@ __attribute__((format(printf, 3, 4))) static int refuse(const struct encoder *e,
   return complain(EXIT_FAILED, "%s:%zu: %s", e->task->file, e->task->cases[index].line, sentence);
 }
 
+// Refuses a word of a generated test that has no token: it would vanish from the text. Each word has a token of its own
+// if there are as many tokens as words.
+static int check_words(const struct encoder *e, size_t index, const struct eval_text *t, const struct ids *ids) {
+  const bool begins = ids->count && ids->at[0] == prefix_token(e);
+  const char *end = t->text + t->count;
+  if (e->task->file || ids->count >= split_words(t->text, t->count) + begins) return EXIT_OK;
+  for (const char *word = t->text; word < end; ++word) {
+    size_t length = 0, count = 0;
+    while (word + length < end && word[length] != ' ') ++length;
+    deltaic_status status = deltaic_tokenizer_encode(e->tokenizer, word, length, false, NULL, 0, &count);
+    if (status) return complain_status(status);
+    if (length && !count)
+      return refuse(e, index, "the checkpoint's tokenizer has no token for \"%.*s\"; is it a model of this test?",
+                    (int)(length < 40 ? length : 40), word);
+    word += length;
+  }
+  return EXIT_OK;
+}
+
 static int encode(const struct encoder *e, size_t index, const struct eval_text *t, bool special, struct ids *out) {
   *out = (struct ids){0};
   if (t->text && *e->prefix && !strncmp(t->text, e->prefix, strlen(e->prefix))) special = false; // it has one
-  if (t->text) return text_encode(e->tokenizer, t->text, t->count, NULL, special, &out->at, &out->count);
+  if (t->text) {
+    const int code = text_encode(e->tokenizer, t->text, t->count, NULL, special, &out->at, &out->count);
+    return code ? code : check_words(e, index, t, out);
+  }
   out->count = t->count;
   out->at = must_resize(NULL, t->count * sizeof *out->at);
   if (t->count) memcpy(out->at, t->ids, t->count * sizeof *out->at);

@@ -3,6 +3,7 @@
 #include "command.h"
 #include "platform.h"
 #include "print_numbers.h"
+#include "recall.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +13,7 @@ static const struct usage usage = {
     .name = "tune",
     .arguments = "[options] CHECKPOINT OUT",
     .summary = "Trains a checkpoint on texts and writes it to OUT in the same files and formats. With "
-               "--from-config, no CHECKPOINT: a new model, on texts or on a task.",
+               "--from-config, no CHECKPOINT: a new model. --task: on a task instead of texts.",
     .text =
         "By default LoRA trains the projections of queries, keys and values, and convolutions, norms and biases are "
         "trained themselves; --targets and --whole name others, by a part of the tensors' names. --everything "
@@ -32,7 +33,9 @@ static const struct usage usage = {
         "result, except --rate, --keep and --device, must stay the same. A smaller --rate may avoid a loss that is "
         "not finite.\n\n"
         "Tasks: group: at each element of a word, the product so far, as 'deltaic eval --task group' asks; recall: "
-        "after --pairs of a key and a value, the values of keys that come again, as --task mqar asks.",
+        "after --pairs of a key and a value, the values of keys that come again, as --task mqar asks. The tokens of a "
+        "new "
+        "model are the words of its task; another model must have these words, under the same ids.",
     .examples =
         "  deltaic tune models/mine models/tuned --text book.txt --held-out other.txt\n"
         "  deltaic tune models/mine models/tuned --text notes.jsonl --separate --epochs 3 --lora 16 --rate 0.0005\n"
@@ -56,7 +59,6 @@ static int check_contrary(const struct tune_request *r, const struct arguments *
   if (r->everything && lora) return complain(EXIT_USAGE, "--everything has no adapters: it takes no --%s", lora);
   if (r->config && lora) return complain(EXIT_USAGE, "--from-config trains everything: it takes no --%s", lora);
   if (r->task && text) return complain(EXIT_USAGE, "--task makes its own rows: it takes no --%s", text);
-  if (r->task && !r->config) return complain(EXIT_USAGE, "--task goes with --from-config");
   if (r->tokenizer && !r->config) return complain(EXIT_USAGE, "--tokenizer goes with --from-config");
   if (r->task && r->tokenizer) return complain(EXIT_USAGE, "--task has its own tokens: it takes no --tokenizer");
   if (!r->teacher && option_given(a, "weight")) return complain(EXIT_USAGE, "--weight goes with --teacher");
@@ -266,7 +268,7 @@ static int merge(struct tune_work *w) {
 static int train(struct tune_work *w, struct tune_request *r) {
   int code = r->teacher ? check_teacher(r) : EXIT_OK;
   if (!code && r->adapter) code = merged_check(r->adapter, r->out);
-  if (!code && r->config) code = tune_start(w);
+  if (!code) code = tune_start(w);
   if (!code && r->teacher) code = complain_status(deltaic_tune_check_teacher(w->model, r->teacher));
   if (r->out && !code) code = complain_status(deltaic_tune_check(w->model, r->out, r->force));
   if (r->adapter_out && !code) code = complain_status(deltaic_tune_check_adapter(w->model, r->adapter_out, r->force));
@@ -320,9 +322,9 @@ int command_tune(int argc, char **argv) {
                            .weight = 1,
                            .temperature = 2,
                            .group = "S3",
-                           .pairs = 8,
-                           .keys = 32,
-                           .values = 32};
+                           .pairs = RECALL_PAIRS,
+                           .keys = RECALL_KEYS,
+                           .values = RECALL_VALUES};
   struct arguments arguments;
   int code;
   const struct option options[] = {
@@ -361,7 +363,8 @@ int command_tune(int argc, char **argv) {
       HEADING("from nothing"),
       TEXT(0, "from-config", "FILE", &r.config, "train a new model of this config.json"),
       TEXT(0, "tokenizer", "DIR", &r.tokenizer, "folder whose tokenizer it has"),
-      TEXT(0, "task", "NAME", &r.task, "group or recall, instead of texts"),
+      HEADING("a task instead of texts"),
+      TEXT(0, "task", "NAME", &r.task, "group or recall"),
       TEXT(0, "group", "NAME", &r.group, "of --task group: S2 to S6, A5, Z2 to Z1024, D3 to D512"),
       COUNT(0, "pairs", "N", &r.pairs, 1, 1 << 16, "of --task recall"),
       COUNT(0, "keys", "N", &r.keys, 1, 1 << 20, "of --task recall: different keys"),

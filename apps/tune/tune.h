@@ -52,7 +52,8 @@ struct tune_work {
 };
 
 // Each returns an exit code, and prints a message if it is not EXIT_OK.
-int tune_start(struct tune_work *w); // tune_start.c: from nothing: makes w->made, with a tokenizer
+// tune_start.c: a task's rows; from nothing: makes w->made, with a tokenizer.
+int tune_start(struct tune_work *w);
 void tune_start_end(struct tune_work *w);
 int tune_run(struct tune_work *w); // tune_run.c: all steps; EXIT_INTERRUPTED after Ctrl-C, when the state is saved
 // After a failure: saves the state of the finished steps; after a loss or gradient that is not finite, saves the last

@@ -1,4 +1,5 @@
-// tune_start: a new model of a config in a temporary folder, with a tokenizer: a folder's, or the words of a task.
+// tune_start: a task's rows, whose words are the model's tokens; a new model of a config in a temporary folder, with a
+// tokenizer: a folder's, or the words of a task.
 #include "checkpoint_writer.h"
 #include "platform.h"
 #include "tune.h"
@@ -23,23 +24,51 @@ static int copy_file(const char *from, const char *folder, const char *name) {
   return code;
 }
 
-static int write_words(struct tune_work *w) {
-  size_t count;
+static int check_size(const struct tune_work *w, size_t count) {
+  const char *name = w->made ? w->r->config : w->model;
   deltaic_model_info info;
-  char **words = rows_words(&w->rows, &count);
-  int code = complain_status(deltaic_model_inspect(NULL, w->made, NULL, &info, NULL));
-  if (!code && (size_t)info.vocabulary < count)
-    code = complain(EXIT_FAILED, "%s: vocab_size is %d, and the task has %zu tokens", w->r->config, info.vocabulary,
-                    count);
+  const int code = complain_status(deltaic_model_inspect(NULL, w->model, NULL, &info, NULL));
+  if (code) return code;
+  if ((size_t)info.vocabulary < count)
+    return complain(EXIT_FAILED, "%s: vocab_size is %d, and the task has %zu tokens", name, info.vocabulary, count);
   const int32_t begin = info.bos_token >= 0 ? info.bos_token : info.eos_token; // as 'deltaic eval' begins texts
-  if (!code && begin)
-    code =
-        complain(EXIT_FAILED, "%s: bos_token_id must be 0, as a task's texts begin with it; they would begin with %d",
-                 w->r->config, begin);
-  if (!code) code = checkpoint_write_tokenizer(w->made, (const char *const *)words, count);
+  if (!begin) return EXIT_OK;
+  return complain(EXIT_FAILED, "%s: bos_token_id must be 0, as a task's texts begin with it; they would begin with %d",
+                  name, begin);
+}
+
+// A checkpoint's tokens must be those of the task.
+static int compare_words(const struct tune_work *w, char **words, size_t count) {
+  deltaic_tokenizer *tokenizer = NULL;
+  int code = complain_status(deltaic_tokenizer_open(w->model, &tokenizer));
+  for (size_t i = 0; i < count && !code; ++i) {
+    const int32_t id = deltaic_tokenizer_find(tokenizer, words[i]);
+    if (id < 0)
+      code = complain(EXIT_FAILED, "%s: has no token \"%s\", which --task %s needs", w->model, words[i], w->r->task);
+    else if ((size_t)id != i)
+      code = complain(EXIT_FAILED, "%s: token \"%s\" is %d, and %zu in --task %s: it was made for another size of it",
+                      w->model, words[i], id, i, w->r->task);
+  }
+  deltaic_tokenizer_close(tokenizer);
+  return code;
+}
+
+// A new model gets the task's words as tokens.
+static int set_words(const struct tune_work *w) {
+  size_t count;
+  char **words = rows_words(&w->rows, &count);
+  int code = check_size(w, count);
+  if (!code && w->made) code = checkpoint_write_tokenizer(w->made, (const char *const *)words, count);
+  if (!code && !w->made) code = compare_words(w, words, count);
   for (size_t i = 0; i < count; ++i) free(words[i]);
   free(words);
   return code;
+}
+
+static int make_model(struct tune_work *w) {
+  if (!(w->made = temporary_folder())) return EXIT_FAILED;
+  w->model = w->made;
+  return complain_status(deltaic_tune_initialize(w->r->config, w->r->seed, w->made));
 }
 
 int tune_start(struct tune_work *w) {
@@ -50,11 +79,10 @@ int tune_start(struct tune_work *w) {
   rows->keys = r->keys;
   rows->values = r->values;
   if (r->task) code = r->task[0] == 'g' ? rows_of_group(rows, r->group, r->window) : rows_of_recall(rows, r->window);
-  if (!code && !(w->made = temporary_folder())) code = EXIT_FAILED;
-  if (!code) code = complain_status(deltaic_tune_initialize(r->config, r->seed, w->made));
+  if (!code && r->config) code = make_model(w);
   if (code) return code;
-  w->model = w->made;
-  return r->task ? write_words(w) : copy_file(r->tokenizer, w->made, "tokenizer.json");
+  if (r->task) return set_words(w);
+  return r->config ? copy_file(r->tokenizer, w->made, "tokenizer.json") : EXIT_OK;
 }
 
 void tune_start_end(struct tune_work *w) {

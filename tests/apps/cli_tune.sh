@@ -278,6 +278,18 @@ run 0 --from-config "$dir/s3.json" "$dir/b3" "${words[@]}" --steps 4 --resume
 same a3 b3
 run 0 --from-config "$dir/s3.json" "$dir/c3" "${words[@]}" --steps 4 --seed 1
 cmp -s "$dir/a3/model.safetensors" "$dir/c3/model.safetensors" && complain "$last: the seed changes nothing"
+always=()
+refused 1 'mqar, case 1: the checkpoint.s tokenizer has no token for "k[0-9]*"; is it a model of this test' eval --task mqar -m "$dir/s3" -d cpu -q --length 20
+always=(tune -d cpu)
+# Trained further on its task; the words of another task, or other sizes of it, are not its tokens.
+run 0 "$dir/s3" "$dir/s3more" "${words[@]}" --everything --steps 50
+out_has '^loss  *1\.[0-2][0-9]* first, 1\.[01][0-9]* last$'
+nothing_new 1 's3: vocab_size is 7, and the task has 25 tokens' "$dir/s3" "$dir/new" "${words[@]}" --group S4 --steps 1
+nothing_new 1 's3: has no token "r0", which --task group needs' "$dir/s3" "$dir/new" "${words[@]}" --group D3 --steps 1
+sed 's/"vocab_size": 7/"vocab_size": 97/' "$dir/s3.json" >"$dir/recall.json" # 64 keys, 32 values
+run 0 --from-config "$dir/recall.json" "$dir/recall0" --task recall -w 20 --steps 1
+always=() && run 0 eval --task mqar --length 17 --cases 8 -m "$dir/recall0" -d cpu -q && always=(tune -d cpu)
+nothing_new 1 'recall0: token "v0" is 65, and 33 in --task recall' "$dir/recall0" "$dir/new" --task recall --keys 32 -w 20 --steps 1
 sed 's/"vocab_size": 7/"vocab_size": 21/' "$dir/s3.json" >"$dir/recall.json"
 run 0 --from-config "$dir/recall.json" "$dir/recall" --task recall --pairs 3 --keys 10 --values 10 -w 12 --steps 2
 "$program" eval --task mqar --pairs 3 --keys 10 --values 10 --length 12 --cases 2 -m "$dir/recall" -d cpu -q >"$dir/out" 2>"$dir/err" ||
@@ -371,7 +383,7 @@ nothing_new 2 'temperature must be above 0' "$tiny" "$dir/new" --text "$text" --
 nothing_new 2 'clip must be above 0' "$tiny" "$dir/new" --text "$text" --clip 0
 nothing_new 2 'beta1 must be above 0' "$tiny" "$dir/new" --text "$text" --beta1 0
 nothing_new 2 'temperature goes with --teacher' "$tiny" "$dir/new" --text "$text" --temperature 3
-nothing_new 2 'task goes with --from-config' "$tiny" "$dir/new" --task group --steps 3
+nothing_new 1 'tiny_gated_deltanet: bos_token_id must be 0' "$tiny" "$dir/new" --task group --steps 3
 nothing_new 2 'task needs --steps' --from-config "$dir/s3.json" "$dir/new" --task group
 nothing_new 2 'there is no group "S9"' --from-config "$dir/s3.json" "$dir/new" --task group --group S9 --steps 3
 nothing_new 2 'texts need --tokenizer' --from-config "$dir/s3.json" "$dir/new" --text "$text"
