@@ -99,9 +99,11 @@ static char *read_stream(FILE *stream, size_t *bytes) {
   return text;
 }
 
+const char *input_name(const char *path) { return !strcmp(path, "-") ? "standard input" : *path ? path : "\"\""; }
+
 char *file_read(const char *path, size_t *bytes) {
   bool standard = !strcmp(path, "-");
-  const char *name = standard ? "standard input" : *path ? path : "\"\"";
+  const char *name = input_name(path);
   errno = 0;
   FILE *stream = standard ? stdin : platform_open(path, "rb");
   char *text = NULL;

@@ -40,6 +40,8 @@ char *text_clean(char *text);
 
 // Reallocates memory of modest size. The program exits if the allocation fails.
 void *must_resize(void *memory, size_t bytes);
+// What messages call an input: its path, or "standard input" for "-".
+const char *input_name(const char *path);
 // Reads a whole file ("-": standard input) and appends a NUL. It prints a message and returns NULL on failure.
 char *file_read(const char *path, size_t *bytes);
 

@@ -92,9 +92,9 @@ static int add_lines(struct reader *r, const char *path, bool json) {
   int code = lines_open(l, path);
   while (!code && !full(r) && lines_next(l)) {
     if (*l->problem)
-      code = complain(EXIT_FAILED, "%s, line %zu: %s", path, l->number, l->problem);
+      code = complain(EXIT_FAILED, "%s, line %zu: %s", l->path, l->number, l->problem);
     else if (space_at_begin(l->text, l->length) < l->length)
-      code = json ? add_record(r, l) : add_text(r, l->text, l->length, path, true);
+      code = json ? add_record(r, l) : add_text(r, l->text, l->length, l->path, true);
   }
   int closed = lines_close(l);
   free(l);
@@ -147,7 +147,7 @@ static int add_file(struct reader *r, const char *path) {
   if (r->reading->separate) return add_lines(r, path, false);
   size_t bytes;
   char *text = file_read(path, &bytes);
-  int code = text ? add_text(r, text, bytes, path, false) : EXIT_FAILED;
+  int code = text ? add_text(r, text, bytes, input_name(path), false) : EXIT_FAILED;
   free(text);
   return code;
 }

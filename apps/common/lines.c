@@ -11,7 +11,7 @@
 int lines_open(struct lines *l, const char *path) {
   bool standard = !strcmp(path, "-");
   memset(l, 0, sizeof *l);
-  l->path = standard ? "standard input" : path;
+  l->path = input_name(path);
   sha256_begin(&l->hash);
   errno = 0;
   l->stream = standard ? stdin : platform_open(path, "rb");

@@ -5,6 +5,7 @@
 #include "print_numbers.h"
 #include "recall.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -95,8 +96,15 @@ static int check_merging(const struct arguments *a) {
   return EXIT_OK;
 }
 
+static uint32_t reads_input(const struct tune_request *r) {
+  uint32_t n = r->held_out && !strcmp(r->held_out, "-");
+  for (size_t i = 0; i < r->texts.count; ++i) n += !strcmp(r->texts.items[i], "-");
+  return n;
+}
+
 static int check_request(const struct tune_request *r) {
   if (!r->task && !r->texts.count) return complain(EXIT_USAGE, "give --text FILE");
+  if (reads_input(r) > 1) return complain(EXIT_USAGE, "standard input can be read only once");
   if (r->task && strcmp(r->task, "group") && strcmp(r->task, "recall"))
     return complain(EXIT_USAGE, "--task takes group or recall, not \"%s\"", r->task);
   if (r->task && !r->steps) return complain(EXIT_USAGE, "--task needs --steps");
@@ -126,27 +134,43 @@ static int take_arguments(struct tune_request *r, const struct arguments *a) {
 
 static int read_rows(struct tune_work *w) {
   const struct tune_request *r = w->r;
-  const struct tune_reading reading = {{w->model, r->tokens, r->separate}, r->window, false};
+  const struct tune_reading reading = {{w->model, r->tokens, r->separate}, r->window};
   w->rows.seed = r->seed;
   w->rows.in_order = r->in_order;
   int code = r->task ? EXIT_OK : rows_read(&w->rows, &reading, r->texts.items, r->texts.count);
   if (!code && r->held_out) {
-    const struct tune_reading held = {{w->model, 0, r->separate}, r->window, true};
+    const struct tune_reading held = {{w->model, 0, r->separate}, r->window};
     w->held.in_order = true;
     code = rows_read(&w->held, &held, &r->held_out, 1);
   }
   return code;
 }
 
+// A step reads no row twice.
+static int check_rows(const struct tune_work *w, uint64_t each) {
+  const struct tune_request *r = w->r;
+  const size_t rows = w->rows.piece_count;
+  const char *name = input_name(r->texts.items[0]);
+  if (rows >= each) return EXIT_OK;
+  if (rows == 1)
+    return complain(EXIT_FAILED, "%s: too short: it is one row of %u tokens, and a step reads %llu; -b 1%s reads one",
+                    name, w->rows.length, (unsigned long long)each, r->accumulate > 1 ? " --accumulate 1" : "");
+  return complain(
+      EXIT_FAILED,
+      "%s: too short: it has %zu rows of at most %u tokens, and a step reads %llu; --batch%s can be smaller", name,
+      rows, w->rows.length, (unsigned long long)each, r->accumulate > 1 ? " or --accumulate" : "");
+}
+
 // The number of steps, from --steps or --epochs.
 static int plan(struct tune_work *w, struct tune_request *r) {
   const uint64_t each = (uint64_t)r->batch * r->accumulate;
-  if (!w->rows.task && w->rows.piece_count < each)
-    return complain(EXIT_FAILED, "%s: too short: it has %zu rows of %u tokens, and a step reads %llu",
-                    r->texts.items[0], w->rows.piece_count, w->rows.length, (unsigned long long)each);
-  const double all = (double)r->epochs * (double)w->rows.piece_count / (double)each;
-  w->steps = r->steps ? r->steps : (uint64_t)all;
-  if (!w->steps || w->steps > UINT32_MAX) return complain(EXIT_USAGE, "--epochs %g are %.0f steps", r->epochs, all);
+  const int code = w->rows.task ? EXIT_OK : check_rows(w, each);
+  if (code) return code;
+  const double all = floor((double)r->epochs * (double)w->rows.piece_count + 0.5), steps = ceil(all / (double)each);
+  if (!r->steps && !(steps >= 1 && steps <= UINT32_MAX))
+    return complain(EXIT_USAGE, "--epochs %g are %.0f steps", r->epochs, steps);
+  w->steps = r->steps ? r->steps : (uint64_t)steps;
+  w->all_rows = r->steps ? r->steps * each : (uint64_t)all;
   if (!r->warm_up) r->warm_up = w->steps >= 20 ? (uint32_t)(w->steps / 20) : 1;
   w->losses = must_resize(NULL, w->steps * sizeof *w->losses);
   w->norms = must_resize(NULL, w->steps * sizeof *w->norms);

@@ -36,6 +36,7 @@ struct tune_work {
   deltaic_tune *tune;
   struct tune_rows rows, held;
   uint64_t steps, done; // steps of the run, and finished ones
+  uint64_t all_rows;    // that the run reads: the last step has fewer if --epochs are no whole number of steps
   bool has_state;       // the file `state` has the state after step `saved`
   uint64_t saved;
   bool infinite;         // a loss or a gradient of the current weights is not finite
@@ -55,6 +56,8 @@ struct tune_work {
 // tune_start.c: a task's rows; from nothing: makes w->made, with a tokenizer.
 int tune_start(struct tune_work *w);
 void tune_start_end(struct tune_work *w);
+uint64_t tune_tokens(const struct tune_work *w, uint64_t steps); // tune_run.c: positions in the first `steps` steps
+double tune_tokens_per_second(const struct tune_work *w);        // of this run's steps
 int tune_run(struct tune_work *w); // tune_run.c: all steps; EXIT_INTERRUPTED after Ctrl-C, when the state is saved
 // After a failure: saves the state of the finished steps; after a loss or gradient that is not finite, saves the last
 // good state instead. Says what failed and where the state is.

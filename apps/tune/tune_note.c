@@ -11,10 +11,11 @@
 static void recipe_of(const struct tune_work *w, char *text, size_t capacity) {
   const struct tune_request *r = w->r;
   snprintf(text, capacity,
-           "steps %llu, batch %u, accumulate %u, warm-up %u, schedule %s, in order %d, seed %llu, rows %016llx, "
+           "steps %llu, rows of all %llu, batch %u, accumulate %u, warm-up %u, schedule %s, in order %d, seed %llu, "
+           "rows %016llx, "
            "held out %016llx",
-           (unsigned long long)w->steps, r->batch, r->accumulate, r->warm_up, r->schedule, r->in_order,
-           (unsigned long long)r->seed, (unsigned long long)rows_hash(&w->rows),
+           (unsigned long long)w->steps, (unsigned long long)w->all_rows, r->batch, r->accumulate, r->warm_up,
+           r->schedule, r->in_order, (unsigned long long)r->seed, (unsigned long long)rows_hash(&w->rows),
            (unsigned long long)(w->held.piece_count ? rows_hash(&w->held) : 0));
 }
 

@@ -8,14 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static uint64_t tokens_of(const struct tune_work *w, uint64_t steps) {
-  return steps * w->r->accumulate * w->r->batch * (w->rows.length - 1);
-}
-
-static double rate_of(const struct tune_work *w) {
-  return w->seconds > 0 ? (double)tokens_of(w, w->done - w->seconds_from) / w->seconds : 0;
-}
-
 // The mean of the last tenth of the steps, as single batches differ.
 static double last_loss(const struct tune_work *w) {
   const uint64_t n = w->done / 10 ? w->done / 10 : 1;
@@ -62,9 +54,9 @@ void tune_print(const struct tune_work *w) {
   if (info.adapted) printf(", %u of them by adapters of rank %u", info.adapted, w->r->rank);
   printf("\nsteps        %llu", (unsigned long long)w->done);
   if (tune_stopped(w)) printf(" of %llu", (unsigned long long)w->steps);
-  printf(", %s tokens\n", text_count(tokens_of(w, w->done)).text);
+  printf(", %s tokens\n", text_count(tune_tokens(w, w->done)).text);
   if (w->done > w->seconds_from)
-    printf("time         %s, %s tokens/s\n", text_seconds(w->seconds).text, text_rate(rate_of(w)).text);
+    printf("time         %s, %s tokens/s\n", text_seconds(w->seconds).text, text_rate(tune_tokens_per_second(w)).text);
   deltaic_tune_memory used;
   deltaic_tune_get_memory(w->tune, &used);
   printf("memory       %s planned, %s used\n", text_bytes(w->planned.total).text, text_bytes(used.total).text);
@@ -101,9 +93,9 @@ int tune_json(const struct tune_work *w) {
       w->r->adapter ? text_json(w->r->adapter) : json_null(), "out", w->r->out ? text_json(w->r->out) : json_null(),
       "adapter_out", w->r->adapter_out ? text_json(w->r->adapter_out) : json_null(), "trained",
       (json_int_t)info.trained, "tensors", (int)info.tensors, "adapted", (int)info.adapted, "steps",
-      (json_int_t)w->steps, "done", (json_int_t)w->done, "tokens", (json_int_t)tokens_of(w, w->done), "seconds",
-      number_json(w->seconds), "tokens_per_second", number_json(rate_of(w)), "losses", losses, "norms", norms,
-      "held_out", measured, "memory", "planned", memory_json(&w->planned), "used", memory_json(&used)));
+      (json_int_t)w->steps, "done", (json_int_t)w->done, "tokens", (json_int_t)tune_tokens(w, w->done), "seconds",
+      number_json(w->seconds), "tokens_per_second", number_json(tune_tokens_per_second(w)), "losses", losses, "norms",
+      norms, "held_out", measured, "memory", "planned", memory_json(&w->planned), "used", memory_json(&used)));
 }
 
 int tune_merged(const struct tune_request *r) {

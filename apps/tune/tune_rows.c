@@ -36,23 +36,20 @@ static void add_piece(struct tune_rows *rows, size_t first, uint32_t count) {
   if (count > rows->length) rows->length = count;
 }
 
-static void cut(struct tune_rows *rows, size_t first, size_t end, uint32_t window, bool rest) {
+static void cut(struct tune_rows *rows, size_t first, size_t end, uint32_t window) {
   for (; end - first >= window; first += window) add_piece(rows, first, window);
-  if (rest) add_piece(rows, first, (uint32_t)(end - first));
+  add_piece(rows, first, (uint32_t)(end - first));
 }
 
 int rows_read(struct tune_rows *rows, const struct tune_reading *reading, const char *const *files, size_t count) {
   struct corpus *c = &rows->texts;
   const int code = corpus_read(c, &reading->texts, files, count);
   if (code) return code;
-  if (!reading->texts.separate) cut(rows, 0, c->count, reading->window, reading->rest);
-  for (size_t i = 0; i < c->end_count; ++i) cut(rows, i ? c->ends[i - 1] : 0, c->ends[i], reading->window, true);
-  if (rows->piece_count > UINT32_MAX) return complain(EXIT_FAILED, "%s: too many texts", files[0]);
+  if (!reading->texts.separate) cut(rows, 0, c->count, reading->window);
+  for (size_t i = 0; i < c->end_count; ++i) cut(rows, i ? c->ends[i - 1] : 0, c->ends[i], reading->window);
+  if (rows->piece_count > UINT32_MAX) return complain(EXIT_FAILED, "%s: too many texts", input_name(files[0]));
   if (rows->piece_count) return EXIT_OK;
-  if (reading->rest || reading->texts.separate)
-    return complain(EXIT_FAILED, "%s: too short: there is nothing to predict", files[0]);
-  return complain(EXIT_FAILED, "%s: too short: it has %zu tokens, but a row has %u (--window)", files[0], c->count,
-                  reading->window);
+  return complain(EXIT_FAILED, "%s: too short: there is nothing to predict", input_name(files[0]));
 }
 
 static void shuffle(struct tune_rows *rows, uint64_t pass) {

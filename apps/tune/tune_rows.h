@@ -30,12 +30,10 @@ struct tune_rows {
 };
 
 // How texts become rows. separate: every line of a file, record of JSONL, or file of tokens begins a row of its own;
-// else all are one text. A row has at most `window` tokens. rest: the tokens after the last full window are a row too;
-// if texts are separate, they always are.
+// else all are one text. A row has at most `window` tokens, and the last row of a text what is left.
 struct tune_reading {
   struct corpus_reading texts;
   uint32_t window;
-  bool rest;
 };
 
 // Each returns an exit code, and prints a message if it is not EXIT_OK.

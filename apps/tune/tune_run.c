@@ -118,8 +118,14 @@ static int measure_held(struct tune_work *w) {
   return w->held.piece_count && due && !known ? measure(w) : EXIT_OK;
 }
 
-static double step_tokens(const struct tune_work *w) {
-  return (double)w->r->accumulate * w->r->batch * (w->rows.length - 1);
+uint64_t tune_tokens(const struct tune_work *w, uint64_t steps) {
+  const uint64_t rows = steps * w->r->accumulate * w->r->batch;
+  return (rows < w->all_rows ? rows : w->all_rows) * (w->rows.length - 1);
+}
+
+double tune_tokens_per_second(const struct tune_work *w) {
+  const uint64_t tokens = tune_tokens(w, w->done) - tune_tokens(w, w->seconds_from);
+  return w->seconds > 0 ? (double)tokens / w->seconds : 0;
 }
 
 static void report(const struct tune_work *w, double rate, uint64_t stop) {
@@ -128,12 +134,20 @@ static void report(const struct tune_work *w, double rate, uint64_t stop) {
   fprintf(stderr, "step %llu of %llu   loss %.4f   rate %.3g", (unsigned long long)w->done,
           (unsigned long long)w->steps, w->losses[w->done - 1], rate);
   if (w->measured_count) fprintf(stderr, "   held out %.4f", w->measured[w->measured_count - 1].nll);
+  fprintf(stderr, "   %s tokens/s", text_rate(tune_tokens_per_second(w)).text);
   const double seconds = w->seconds / (double)(w->done - w->seconds_from); // of a step
-  fprintf(stderr, "   %s tokens/s   %s left\n", text_rate(step_tokens(w) / seconds).text,
-          text_seconds((double)(stop - w->done) * seconds).text);
+  if (w->done < stop) fprintf(stderr, "   %s left", text_seconds((double)(stop - w->done) * seconds).text);
+  fprintf(stderr, "\n");
 }
 
 // ---------------------------------------------------------------- steps
+
+// Batch `a` of the next step. In the last step batches may have fewer rows, or none.
+static deltaic_tune_batch step_batch(struct tune_work *w, uint32_t a, struct buffer *b) {
+  const uint64_t first = (w->done * w->r->accumulate + a) * w->r->batch,
+                 left = first < w->all_rows ? w->all_rows - first : 0;
+  return batch_of(&w->rows, first, left < w->r->batch ? (uint32_t)left : w->r->batch, b);
+}
 
 // Training continues if a save fails; the disk may have room at the next save.
 static void save_on_the_way(struct tune_work *w) {
@@ -144,11 +158,10 @@ static void save_on_the_way(struct tune_work *w) {
 }
 
 // The number of predictions in all batches of a step.
-static uint64_t step_predictions(struct tune_work *w, uint64_t first, struct buffer *b) {
-  const struct tune_request *r = w->r;
+static uint64_t step_predictions(struct tune_work *w, struct buffer *b) {
   uint64_t n = 0;
-  for (uint32_t a = 0; a < r->accumulate; ++a) {
-    const deltaic_tune_batch batch = batch_of(&w->rows, first + (uint64_t)a * r->batch, r->batch, b);
+  for (uint32_t a = 0; a < w->r->accumulate; ++a) {
+    const deltaic_tune_batch batch = step_batch(w, a, b);
     n += predictions_of(&batch);
   }
   return n;
@@ -161,14 +174,15 @@ struct step {
 // All predictions of a step have the same weight, in whichever batch they are. Leaves *s incomplete if Ctrl-C came.
 static deltaic_status find_gradient(struct tune_work *w, struct buffer *b, struct step *s) {
   const struct tune_request *r = w->r;
-  const uint64_t first = w->done * r->accumulate * r->batch, all = step_predictions(w, first, b);
+  const uint64_t all = step_predictions(w, b);
   deltaic_status status = DELTAIC_OK;
   *s = (struct step){0, 0};
   for (uint32_t a = 0; a < r->accumulate && !status; ++a) {
     deltaic_tune_loss loss = {0, 0};
     if (interrupted()) return DELTAIC_OK;
-    const deltaic_tune_batch batch = batch_of(&w->rows, first + (uint64_t)a * r->batch, r->batch, b);
+    const deltaic_tune_batch batch = step_batch(w, a, b);
     const double share = (double)predictions_of(&batch) / (double)all;
+    if (!batch.rows) break;
     status = deltaic_tune_add(w->tune, &batch, share, &loss);
     s->loss += (loss.ce + (r->teacher ? (double)r->weight * loss.kd : 0)) * share;
   }
@@ -234,7 +248,7 @@ static int check_last(struct tune_work *w, struct buffer *b) {
 
 static int run_steps(struct tune_work *w, struct buffer *b) {
   const struct tune_request *r = w->r;
-  const uint64_t stop = r->stop_at && r->stop_at < w->steps ? r->stop_at : w->steps, tokens = (uint64_t)step_tokens(w);
+  const uint64_t stop = r->stop_at && r->stop_at < w->steps ? r->stop_at : w->steps;
   deltaic_tune_schedule schedule = DELTAIC_INIT(deltaic_tune_schedule);
   schedule.rate = (double)r->rate;
   schedule.least = strcmp(r->schedule, "constant") ? 0.1 : 1;
@@ -242,7 +256,7 @@ static int run_steps(struct tune_work *w, struct buffer *b) {
   schedule.warm_up = r->warm_up;
   struct progress progress;
   progress_begin(&progress, "training", "tokens", r->quiet);
-  const uint64_t from = w->done;
+  const uint64_t from = tune_tokens(w, w->done), tokens = tune_tokens(w, stop) - from;
   int code = measure_held(w);
   while (!code && w->done < stop && !interrupted()) {
     const double rate = deltaic_tune_rate(&schedule, w->done);
@@ -252,7 +266,7 @@ static int run_steps(struct tune_work *w, struct buffer *b) {
     if (w->done == before) break; // Ctrl-C
     code = measure_held(w);
     report(w, rate, stop);
-    progress_show(&progress, (w->done - from) * tokens, (stop - from) * tokens);
+    progress_show(&progress, tune_tokens(w, w->done) - from, tokens);
   }
   progress_clear();
   return code ? code : check_last(w, b);

@@ -29,6 +29,7 @@ out_has '^held out .* before, .* after (perplexity'
 out_has '^memory  *.* planned, .* used$'
 err_has '^memory of a step: .*: weights .*, moments .*, adapters .*, streams '
 err_has '^step 3 of 6   loss .* held out .* tokens/s   .* left$'
+err_has '^step 6 of 6   loss .* held out .* tokens/s$'
 [ "$(head -c 4 "$dir/loss.png" | tail -c 3)" = PNG ] || complain "$last: no picture"
 cmp -s "$tiny/config.json" "$dir/six/config.json" || complain "$last: another config"
 [ -s "$dir/six/tokenizer.json" ] && [ ! -e "$dir/six/reference.safetensors" ] || complain "$last: other files"
@@ -235,6 +236,20 @@ head -c 190 "$text" | tr '\n' ' ' >"$dir/long"
 run 0 "$tiny" "$dir/held" --separate --text "$dir/eight" --held-out "$dir/long" -w 200 -b 1 --steps 1 --json && json
 [ "$(of used)" -gt 0 ] && [ "$(of used)" -le "$(of planned)" ] || complain "$last: $(of used) bytes used of $(of planned)"
 
+# ---- every token is read: a last window that is shorter, and a last step that has fewer rows
+three=("$tiny" --separate --text "$dir/three" -w 40 --lora 4)
+head -n 3 "$dir/eight" >"$dir/three"
+run 0 "${three[@]}" --adapter-out "$dir/three1" && out_has '^steps  *2, 72 tokens$' # each row 24 positions
+run 0 "${three[@]}" --adapter-out "$dir/three2" --stop-at 1 && out_has '^steps  *1 of 2, 48 tokens$'
+run 0 "${three[@]}" --adapter-out "$dir/three2" --resume
+cmp -s "$dir/three1/adapter_model.safetensors" "$dir/three2/adapter_model.safetensors" || complain "$last: other adapters"
+run 0 "${three[@]}" --adapter-out "$dir/three3" --accumulate 2 --epochs 3 -b 1 && out_has '^steps  *5, 216 tokens$'
+for last_letter in a b; do
+  { head -c 84 "$text" && printf $last_letter; } >"$dir/85$last_letter"
+  run 0 "$tiny" "$dir/rest$last_letter" --text "$dir/85$last_letter" -w 64 --lora 4 && out_has '^steps  *1, 126 tokens$'
+done
+cmp -s "$dir/resta/model.safetensors" "$dir/restb/model.safetensors" && complain "$last: the last token is not read"
+
 # ---- of a held-out text, what fills no window counts as much as its predictions
 head -c 48 "$text" >"$dir/window" && head -c 78 "$text" | tail -c 30 >"$dir/rest" && cat "$dir/window" "$dir/rest" >"$dir/both"
 for held in window rest both; do
@@ -389,12 +404,17 @@ nothing_new 2 'there is no group "S9"' --from-config "$dir/s3.json" "$dir/new" -
 nothing_new 2 'texts need --tokenizer' --from-config "$dir/s3.json" "$dir/new" --text "$text"
 nothing_new 1 'vocab_size is 7, and the task has 25 tokens' --from-config "$dir/s3.json" "$dir/new" --task group --group S4 --steps 3
 nothing_new 1 'layer 0 has a mixture of experts' --from-config "$models/released_qwen3_5_moe/config.json" "$dir/new" --tokenizer "$tiny" --text "$text"
-nothing_new 1 'text: too short: it has .* but a row has 5000' "$tiny" "$dir/new" --text "$text" -w 5000
-nothing_new 1 'and a step reads 64' "$tiny" "$dir/new" --text "$text" -w 100 -b 64
+nothing_new 1 'text: too short: it is one row of 1076 tokens, and a step reads 2; -b 1 reads one$' "$tiny" "$dir/new" --text "$text" -w 5000
+nothing_new 1 'text: too short: it has 11 rows of at most 100 tokens, and a step reads 64; --batch or --accumulate can be smaller$' \
+  "$tiny" "$dir/new" --text "$text" -w 100 -b 32 --accumulate 2
+nothing_new 2 'standard input can be read only once$' "$tiny" "$dir/new" --text - --held-out -
+last="an empty standard input" code=0
+"$program" "${always[@]}" "$tiny" "$dir/new" --text - </dev/null 2>"$dir/err" || code=$?
+[ $code = 1 ] && err_has '^deltaic tune: standard input: too short: there is nothing to predict$'
 zeros "$dir/ids.safetensors" '{"tokens":{"dtype":"I32","shape":[12],"data_offsets":[0,48]}}' 48
 ids=(--text "$dir/ids.safetensors" --text "$dir/ids.safetensors" -w 8 -b 64)
-nothing_new 1 'it has 3 rows of 8 tokens' "$tiny" "$dir/new" "${ids[@]}"
-nothing_new 1 'it has 4 rows of 8 tokens' "$tiny" "$dir/new" "${ids[@]}" --separate # 8 and 4 tokens of each file
+nothing_new 1 'it has 3 rows of at most 8 tokens' "$tiny" "$dir/new" "${ids[@]}"
+nothing_new 1 'it has 4 rows of at most 8 tokens' "$tiny" "$dir/new" "${ids[@]}" --separate # 8 and 4 tokens of each file
 run 0 "$tiny" "$dir/i32" --text "$dir/ids.safetensors" -w 6 --steps 1
 sed 's/"I32","shape":\[12\]/"U16","shape":[24]/' "$dir/ids.safetensors" >"$dir/u16.safetensors" # as many zeros and more
 run 0 "$tiny" "$dir/u16" --text "$dir/u16.safetensors" -w 6 --steps 1 && same i32 u16
