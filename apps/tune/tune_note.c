@@ -7,30 +7,72 @@
 #include <stdlib.h>
 #include <string.h>
 
-// What the library's check does not see.
-static void recipe_of(const struct tune_work *w, char *text, size_t capacity) {
+// What the library's check does not see, in the order in which differences are told.
+struct setting {
+  const char *name;
+  bool hash; // of a text
+  char value[32];
+};
+enum { SETTINGS = 12 };
+
+static void settings_of(const struct tune_work *w, struct setting s[SETTINGS]) {
   const struct tune_request *r = w->r;
-  snprintf(text, capacity,
-           "steps %llu, rows of all %llu, batch %u, accumulate %u, warm-up %u, schedule %s, in order %d, seed %llu, "
-           "rows %016llx, "
-           "held out %016llx",
-           (unsigned long long)w->steps, (unsigned long long)w->all_rows, r->batch, r->accumulate, r->warm_up,
-           r->schedule, r->in_order, (unsigned long long)r->seed, (unsigned long long)rows_hash(&w->rows),
-           (unsigned long long)(w->held.piece_count ? rows_hash(&w->held) : 0));
+  const struct {
+    const char *name;
+    bool hash;
+    uint64_t value;
+  } all[SETTINGS - 1] = {{"--window", false, r->window},
+                         {"--separate", false, r->separate},
+                         {"--batch", false, r->batch},
+                         {"--accumulate", false, r->accumulate},
+                         {"--in-order", false, r->in_order},
+                         {"--seed", false, r->seed},
+                         {r->task ? "task" : "text", true, rows_hash(&w->rows)},
+                         {"held-out text, or with none", true, w->held.piece_count ? rows_hash(&w->held) : 0},
+                         {"the number of steps", false, w->steps},
+                         {"the number of rows", false, w->all_rows},
+                         {"--warm-up", false, r->warm_up}};
+  for (size_t i = 0; i + 1 < SETTINGS; ++i) {
+    s[i] = (struct setting){.name = all[i].name, .hash = all[i].hash};
+    snprintf(s[i].value, sizeof s[i].value, all[i].hash ? "%016llx" : "%llu", (unsigned long long)all[i].value);
+  }
+  s[SETTINGS - 1] = (struct setting){.name = "--schedule"};
+  snprintf(s[SETTINGS - 1].value, sizeof s->value, "%s", r->schedule);
+}
+
+static json_t *settings_json(const struct tune_work *w) {
+  struct setting s[SETTINGS];
+  json_t *object = json_object();
+  settings_of(w, s);
+  for (int i = 0; i < SETTINGS; ++i) json_object_set_new(object, s[i].name, json_string(s[i].value));
+  return object;
+}
+
+// Names the first setting that differs.
+static int compare_settings(const struct tune_work *w, const json_t *saved) {
+  struct setting s[SETTINGS];
+  settings_of(w, s);
+  for (int i = 0; i < SETTINGS; ++i) {
+    const char *before = json_string_value(json_object_get(saved, s[i].name));
+    if (!before) return complain(EXIT_FAILED, "%s: was not saved by this command", w->state);
+    if (!strcmp(before, s[i].value)) continue;
+    if (s[i].hash) return complain(EXIT_FAILED, "%s: is a training with another %s", w->state, s[i].name);
+    return complain(EXIT_FAILED, "%s: %s was %.31s and is %s now; it cannot change in a training that is resumed",
+                    w->state, s[i].name, before, s[i].value);
+  }
+  return EXIT_OK;
 }
 
 char *tune_note(const struct tune_work *w) {
-  char recipe[256];
   json_t *losses = json_array(), *norms = json_array(), *measured = json_array();
-  recipe_of(w, recipe, sizeof recipe);
   for (uint64_t i = 0; i < w->done; ++i) {
     json_array_append_new(losses, json_real(w->losses[i]));
     json_array_append_new(norms, json_real(w->norms[i]));
   }
   for (size_t i = 0; i < w->measured_count; ++i)
     json_array_append_new(measured, json_pack("[I, f]", (json_int_t)w->measured[i].step, w->measured[i].nll));
-  json_t *note = json_pack("{s:s, s:f, s:I, s:o, s:o, s:o}", "recipe", recipe, "rate", (double)w->r->rate, "kept",
-                           (json_int_t)w->planned.kept, "losses", losses, "norms", norms, "measured", measured);
+  json_t *note = json_pack("{s:o, s:f, s:I, s:o, s:o, s:o}", "settings", settings_json(w), "rate", (double)w->r->rate,
+                           "kept", (json_int_t)w->planned.kept, "losses", losses, "norms", norms, "measured", measured);
   char *text = note ? json_dumps(note, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
   json_decref(note);
   return text;
@@ -45,20 +87,15 @@ static void compare_rates(const struct tune_work *w, double before) {
 }
 
 int tune_note_read(struct tune_work *w, const char *text) {
-  char recipe[256];
   deltaic_tune_info info;
   json_t *note = json_loads(text, 0, NULL);
   const json_t *losses = json_object_get(note, "losses"), *norms = json_object_get(note, "norms"),
                *measured = json_object_get(note, "measured");
-  const char *theirs = json_string_value(json_object_get(note, "recipe"));
-  recipe_of(w, recipe, sizeof recipe);
   deltaic_tune_get_info(w->tune, &info);
-  int code = EXIT_OK;
-  if (!theirs || json_array_size(losses) != info.steps || json_array_size(norms) != info.steps || info.steps > w->steps)
+  int code = compare_settings(w, json_object_get(note, "settings"));
+  if (!code && (json_array_size(losses) != info.steps || json_array_size(norms) != info.steps || info.steps > w->steps))
     code = complain(EXIT_FAILED, "%s: was not saved by this command", w->state);
-  else if (strcmp(theirs, recipe))
-    code = complain(EXIT_FAILED, "%s: is of another run: %s; this one has %s", w->state, theirs, recipe);
-  else {
+  if (!code) {
     w->done = w->saved = w->seconds_from = info.steps;
     w->has_state = true;
     w->kept = (uint64_t)json_integer_value(json_object_get(note, "kept"));

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define VERSION "deltaic training 2"
+#define VERSION "deltaic training 3"
 enum { ARRAYS = TRAINED_ARRAYS, TEXT = 512 };
 static const char *const arrays[ARRAYS] = {[TRAINED_P] = "p", [TRAINED_M] = "m", [TRAINED_V] = "v"};
 
@@ -34,8 +34,8 @@ static struct identity identity_of(const deltaic_tune *tune) {
   snprintf(id.teacher, sizeof id.teacher, "%016llx",
            tune->d.teacher ? (unsigned long long)learner_fingerprint(tune->d.teacher) : 0);
   snprintf(id.options, sizeof id.options,
-           "rank %u, alpha %.17g, betas %.17g %.17g, eps %.17g, decay %.17g, clip %.17g, weight %.17g, "
-           "temperature %.17g, %s, trained %016llx",
+           "rank %u, alpha %.17g, beta1 %.17g, beta2 %.17g, eps %.17g, decay %.17g, clip %.17g, weight %.17g, "
+           "temperature %.17g, precision %s, trained %016llx",
            o->rank, o->alpha, o->beta1, o->beta2, o->eps, o->decay, o->clip, o->weight, o->temperature,
            o->precision == DELTAIC_PRECISION_FAST ? "fast" : "float32", (unsigned long long)kinds_hash(tune));
   return id;
@@ -134,6 +134,19 @@ static bool has(const struct checkpoint *c, const char *key, const char *value) 
   return text && !strcmp(text, value);
 }
 
+// Names the first of the options that differs.
+static deltaic_status fail_options(const char *path, const char *theirs, const char *ours) {
+  size_t from = 0;
+  for (size_t i = 0; theirs && ours[i] && theirs[i] == ours[i]; i++)
+    if (ours[i] == ' ' && i && ours[i - 1] == ',') from = i + 1;
+  if (!theirs || !strncmp(ours + from, "trained", strlen("trained")))
+    return fail(DELTAIC_INVALID_ARGUMENT, "%s: is a training of other tensors, or of adapters for others", path);
+  theirs += from;
+  ours += from;
+  return fail(DELTAIC_INVALID_ARGUMENT, "%s: was trained with %.*s, and this training has %.*s", path,
+              (int)strcspn(theirs, ","), theirs, (int)strcspn(ours, ","), ours);
+}
+
 static deltaic_status check_identity(const deltaic_tune *tune, const struct checkpoint *c, const char *path) {
   const struct identity id = identity_of(tune);
   if (!has(c, "format", VERSION))
@@ -143,8 +156,7 @@ static deltaic_status check_identity(const deltaic_tune *tune, const struct chec
   if (!has(c, "teacher", id.teacher))
     return fail(DELTAIC_INVALID_ARGUMENT, "%s: is a training with another teacher, or with none", path);
   if (has(c, "options", id.options)) return DELTAIC_OK;
-  const char *theirs = checkpoint_metadata(c, "options");
-  return fail(DELTAIC_INVALID_ARGUMENT, "%s: was trained with other options (%.300s)", path, theirs ? theirs : "none");
+  return fail_options(path, checkpoint_metadata(c, "options"), id.options);
 }
 
 static deltaic_status find_steps(const struct checkpoint *c, const char *path, uint64_t *steps) {

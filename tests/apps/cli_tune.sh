@@ -44,10 +44,15 @@ always=(tune -d cpu)
 run 0 "$tiny" "$dir/parts/" "${steps[@]}" --stop-at 3 -t 1 && out_has '^steps  *3 of 6'
 [ -s "$dir/parts.state" ] && [ ! -e "$dir/parts" ] || complain "$last: no state, or a checkpoint"
 refused 1 'is there already: --resume' "$tiny" "$dir/parts" "${steps[@]}"
-refused 1 'is of another run' "$tiny" "$dir/parts" "${steps[@]}" --resume --seed 9
-refused 1 'is of another run: .* held out 0*; this one has ' "$tiny" "$dir/parts" "${steps[@]}" --resume --held-out "$text"
-refused 1 'with other options' "$tiny" "$dir/parts" "${steps[@]}" --resume --decay 0.5
-refused 1 'with other options' "$tiny" "$dir/parts" "${steps[@]}" --resume --whole norm
+differs() { refused 1 "parts.state: .*$1" "$tiny" "$dir/parts" "${steps[@]}" --resume "${@:2}"; }
+differs 'seed was 0 and is 9 now' --seed 9
+differs 'window was 48 and is 40 now' -w 40
+differs 'schedule was cosine and is constant now' --schedule constant
+differs 'is a training with another text$' --text "$tiny/config.json"
+differs 'is a training with another held-out text, or with none$' --held-out "$text"
+differs 'was trained with decay 0, and this training has decay 0.5$' --decay 0.5
+differs 'was trained with rank 4, and this training has rank 8$' --lora 8
+differs 'is a training of other tensors, or of adapters for others$' --whole norm
 refused 1 'of another model' "$models/tiny_delta_net" "$dir/parts" "${steps[@]}" --resume
 run 0 "$tiny" "$dir/parts" "${steps[@]}" --resume -t 2 --json && json
 out_has '"done": 6'

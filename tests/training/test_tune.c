@@ -183,7 +183,8 @@ static void a_state_of_something_else_is_refused(void **state) {
                              taught = {.size = sizeof taught, .rank = 2, .teacher = MODEL},
                              fewer = {.size = sizeof fewer, .rank = 2, .whole = ""};
   const deltaic_tune_options *const others[] = {&rank, &taught, &fewer};
-  static const char *const messages[] = {"was trained with other options", "another teacher", "other options"};
+  static const char *const messages[] = {"was trained with rank 2, and this training has rank 3", "another teacher",
+                                         "is a training of other tensors"};
   deltaic_tune *tune = create(&o);
   assert_ok(deltaic_tune_save_state(tune, place("state"), NULL));
   deltaic_tune_free(tune);
