@@ -62,8 +62,11 @@ void tune_print(const struct tune_work *w) {
   printf("memory       %s planned, %s used\n", text_bytes(w->planned.total).text, text_bytes(used.total).text);
   if (w->done) printf("loss         %.4f first, %.4f last\n", w->losses[0], last_loss(w));
   if (w->measured_count > 1) {
-    const double before = w->measured[0].nll, after = w->measured[w->measured_count - 1].nll;
-    printf("held out     %.4f before, %.4f after (perplexity %.2f, %.2f)\n", before, after, exp(before), exp(after));
+    const struct tune_measured last = w->measured[w->measured_count - 1];
+    const double before = w->measured[0].nll, after = last.nll;
+    printf("held out     %.4f before, %.4f after", before, after);
+    if (last.step < w->done) printf(" step %llu", (unsigned long long)last.step); // Ctrl-C came since then
+    printf(" (perplexity %.2f, %.2f)\n", exp(before), exp(after));
   }
   if (tune_stopped(w)) {
     printf("state        %s\n", w->state);

@@ -111,9 +111,9 @@ static int measure(struct tune_work *w) {
   return EXIT_OK;
 }
 
-// After step 0, every N-th and the last; not again where a state has it.
-static int measure_held(struct tune_work *w) {
-  const bool due = !w->done || w->done == w->steps || (w->r->every && w->done % w->r->every == 0);
+// After step 0, every N-th and the last of this run; not again where a state has it.
+static int measure_held(struct tune_work *w, uint64_t stop) {
+  const bool due = !w->done || w->done == stop || (w->r->every && w->done % w->r->every == 0);
   const bool known = w->measured_count && w->measured[w->measured_count - 1].step == w->done;
   return w->held.piece_count && due && !known ? measure(w) : EXIT_OK;
 }
@@ -257,14 +257,14 @@ static int run_steps(struct tune_work *w, struct buffer *b) {
   struct progress progress;
   progress_begin(&progress, "training", "tokens", r->quiet);
   const uint64_t from = tune_tokens(w, w->done), tokens = tune_tokens(w, stop) - from;
-  int code = measure_held(w);
+  int code = measure_held(w, stop);
   while (!code && w->done < stop && !interrupted()) {
     const double rate = deltaic_tune_rate(&schedule, w->done);
     const uint64_t before = w->done;
     const deltaic_status status = go_on(w, b, rate);
     if (status) return tune_keep(w, status);
     if (w->done == before) break; // Ctrl-C
-    code = measure_held(w);
+    code = measure_held(w, stop);
     report(w, rate, stop);
     progress_show(&progress, tune_tokens(w, w->done) - from, tokens);
   }

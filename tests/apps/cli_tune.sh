@@ -63,7 +63,7 @@ refused 1 'is there already (--force' "$tiny" "$dir/parts" "${steps[@]}"
 run 0 "$tiny" "$dir/parts" "${steps[@]}" --force --save-every 2
 same six parts
 
-run 0 "$tiny" "$dir/seen" "${steps[@]}" --stop-at 3 --held-out "$dir/text"
+run 0 "$tiny" "$dir/seen" "${steps[@]}" --stop-at 3 --held-out "$dir/text" && out_has '^held out .* before, .* after (perplexity'
 run 0 "$tiny" "$dir/seen" "${steps[@]}" --resume --held-out "$dir/text" && out_has '^held out .* before, .* after' && same six seen
 
 # ---- another rate from the third step on
@@ -112,12 +112,15 @@ last="a full disk at the end" code=0
 # ---- Ctrl-C saves the state, from which the rest gives the same bits
 : >"$dir/err"
 set -m
-"$program" tune "$tiny" "$dir/stopped" "${steps[@]}" --steps 4000 --every 1 --plot "$dir/stopped.png" >"$dir/out" 2>"$dir/err" &
+"$program" tune "$tiny" "$dir/stopped" "${steps[@]}" --steps 4000 --every 2 --held-out "$text" --plot "$dir/stopped.png" >"$dir/out" 2>"$dir/err" &
 set +m
 for _ in $(seq 300); do grep -q '^step 2 ' "$dir/err" && break || sleep 0.05; done
 code=0 last="Ctrl-C" && kill -INT $! && { wait $! || code=$?; }
 [ $code = 130 ] && err_has 'stopped by Ctrl-C after step .* --resume goes on from'
 out_has '^steps  *[0-9]* of 4,*000, ' && out_has '^loss .* first' && [ -s "$dir/stopped.png" ] || complain "$last: no report, or no plot"
+# The loss of the held-out text is that of a step of --every, and says of which one if steps followed.
+at=$(sed -n 's/^steps  *\([0-9]*\) of.*/\1/p' "$dir/out") seen=$(sed -n 's/^held out .* after step \([0-9]*\) .*/\1/p' "$dir/out")
+out_has '^held out .* before, .* after' && [ $((${seen:-$at} % 2)) = 0 ] && [ "${seen:-0}" -lt "$at" ] || complain "$last: held out of step $seen, stopped at $at"
 [ -s "$dir/stopped.state" ] && [ ! -e "$dir/stopped" ] || complain "Ctrl-C: no state, or a checkpoint"
 
 # ---- adapters: the same weights as merged
