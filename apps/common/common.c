@@ -28,6 +28,16 @@ char *text_clean(char *text) {
   return text;
 }
 
+// A file in the renamed folder keeps its path.
+static void print_renamed(const char *text) {
+  const size_t length = renamed ? strlen(renamed) : 0;
+  for (const char *at; length && (at = strstr(text, renamed)); text = at + length) {
+    const bool inside = platform_separator(at[length]);
+    fprintf(stderr, "%.*s%s", (int)(at - text), text, inside ? renamed : renamed_to);
+  }
+  fprintf(stderr, "%s\n", text);
+}
+
 int complain(int code, const char *format, ...) {
   char text[8192];
   va_list args;
@@ -36,11 +46,8 @@ int complain(int code, const char *format, ...) {
   va_end(args);
   progress_clear();
   fflush(stdout); // so that a terminal shows both in order
-  text_clean(text);
-  const char *found = renamed ? strstr(text, renamed) : NULL;
-  const int before = found ? (int)(found - text) : 0;
-  fprintf(stderr, "deltaic%s%s: %.*s%s%s\n", command_name ? " " : "", command_name ? command_name : "", before, text,
-          found ? renamed_to : "", found ? found + strlen(renamed) : text);
+  fprintf(stderr, "deltaic%s%s: ", command_name ? " " : "", command_name ? command_name : "");
+  print_renamed(text_clean(text));
   return code;
 }
 

@@ -25,16 +25,15 @@ static int copy_file(const char *from, const char *folder, const char *name) {
 }
 
 static int check_size(const struct tune_work *w, size_t count) {
-  const char *name = w->made ? w->r->config : w->model;
   deltaic_model_info info;
   const int code = complain_status(deltaic_model_inspect(NULL, w->model, NULL, &info, NULL));
   if (code) return code;
   if ((size_t)info.vocabulary < count)
-    return complain(EXIT_FAILED, "%s: vocab_size is %d, and the task has %zu tokens", name, info.vocabulary, count);
+    return complain(EXIT_FAILED, "%s: vocab_size is %d, and the task has %zu tokens", w->model, info.vocabulary, count);
   const int32_t begin = info.bos_token >= 0 ? info.bos_token : info.eos_token; // as 'deltaic eval' begins texts
   if (!begin) return EXIT_OK;
   return complain(EXIT_FAILED, "%s: bos_token_id must be 0, as a task's texts begin with it; they would begin with %d",
-                  name, begin);
+                  w->model, begin);
 }
 
 // A checkpoint's tokens must be those of the task.
@@ -68,6 +67,7 @@ static int set_words(const struct tune_work *w) {
 static int make_model(struct tune_work *w) {
   if (!(w->made = temporary_folder())) return EXIT_FAILED;
   w->model = w->made;
+  complain_rename(w->made, w->r->config);
   return complain_status(deltaic_tune_initialize(w->r->config, w->r->seed, w->made));
 }
 
@@ -86,6 +86,7 @@ int tune_start(struct tune_work *w) {
 }
 
 void tune_start_end(struct tune_work *w) {
+  complain_rename(NULL, NULL);
   if (w->made) checkpoint_delete(w->made);
   free(w->made);
 }

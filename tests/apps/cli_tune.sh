@@ -411,6 +411,7 @@ nothing_new 2 'task needs --steps' --from-config "$dir/s3.json" "$dir/new" --tas
 nothing_new 2 'there is no group "S9"' --from-config "$dir/s3.json" "$dir/new" --task group --group S9 --steps 3
 nothing_new 2 'texts need --tokenizer' --from-config "$dir/s3.json" "$dir/new" --text "$text"
 nothing_new 1 'vocab_size is 7, and the task has 25 tokens' --from-config "$dir/s3.json" "$dir/new" --task group --group S4 --steps 3
+nothing_new 1 's3.json: the tokenizer has ids up to 258, but the model.s vocabulary has 7 tokens$' --from-config "$dir/s3.json" "$dir/new" --tokenizer "$tiny" --text "$text"
 nothing_new 1 'layer 0 has a mixture of experts' --from-config "$models/released_qwen3_5_moe/config.json" "$dir/new" --tokenizer "$tiny" --text "$text"
 nothing_new 1 'text: too short: it is one row of 1076 tokens, and a step reads 2; -b 1 reads one$' "$tiny" "$dir/new" --text "$text" -w 5000
 nothing_new 1 'text: too short: it has 11 rows of at most 100 tokens, and a step reads 64; --batch or --accumulate can be smaller$' \
