@@ -20,12 +20,13 @@ struct engine_options {
 // Defaults of commands that compare numbers.
 #define ENGINE_EXACT                                                                                                   \
   { .device = "best", .rule = "auto", .precision = "float32" }
+#define ENGINE_FOLDER "folder with config.json, model.safetensors and tokenizer.json"
+#define ENGINE_MODEL ENGINE_FOLDER ", or a GGUF file"
 #define ENGINE_DEFAULT_MODEL "; without it, models/novelist below the current folder"
-#define ENGINE_OPTIONS(e) ENGINE_OPTIONS_MODEL(e, ENGINE_DEFAULT_MODEL), ADAPTER_OPTION(e)
-#define ENGINE_OPTIONS_MODEL(e, without)                                                                               \
+#define ENGINE_OPTIONS(e) ENGINE_OPTIONS_MODEL(e, ENGINE_MODEL ENGINE_DEFAULT_MODEL), ADAPTER_OPTION(e)
+#define ENGINE_OPTIONS_MODEL(e, what)                                                                               \
   HEADING("model and device"),                                                                                         \
-      TEXT('m', "model", "DIR", &(e)->model,                                                                           \
-           "folder with config.json, model.safetensors and tokenizer.json, or a GGUF file" without),                   \
+      TEXT('m', "model", "DIR", &(e)->model, what),                                                                    \
       TEXT('d', "device", "WHICH", &(e)->device,                                                                       \
            "best, cpu, or a number, a part of a name or a UUID from 'deltaic devices'"),                               \
       COUNT('t', "threads", "N", &(e)->threads, 0, 1024, "threads of the CPU; 0: all cores"),                          \
@@ -42,7 +43,7 @@ struct engine_options {
            "run under the Vulkan validation layer, if it is installed; its errors make the exit code 1")
 
 #define ADAPTER_OPTION(e)                                                                                              \
-  TEXT(0, "adapter", "DIR", &(e)->adapter,                                                                             \
+  ONCE(0, "adapter", "DIR", &(e)->adapter,                                                                             \
        "folder with LoRA adapters in PEFT's format; the model may be a folder or a GGUF file")
 
 #define ATTENTION_WINDOW_OPTION(e)                                                                                     \

@@ -38,6 +38,7 @@ struct option {
   const char *help;   // the initial value of `target` is appended as the default, except 0 and UINT32_MAX
   void *target;       // has the type of the kind; holds the default
   double least, most; // limits of counts and numbers; both 0: the limits of the type
+  bool once;          // given twice is an error; otherwise the last one counts
 };
 
 struct usage {
@@ -58,6 +59,8 @@ struct usage {
   { OPTION(OPTION_FLAG, bool, letter, name, NULL, target, help) }
 #define TEXT(letter, name, value, target, help)                                                                        \
   { OPTION(OPTION_TEXT, const char *, letter, name, value, target, help) }
+#define ONCE(letter, name, value, target, help)                                                                        \
+  { OPTION(OPTION_TEXT, const char *, letter, name, value, target, help), .once = true }
 #define OUTPUT(letter, name, value, target, help)                                                                      \
   { OPTION(OPTION_OUTPUT, const char *, letter, name, value, target, help) }
 #define COUNT(letter, name, value, target, least_, most_, help)                                                        \

@@ -295,7 +295,7 @@ int command_prune(int argc, char **argv) {
       OUTPUT('p', "plot", "FILE", &r.plot, "draw the report as PNG"),
       FLAG('q', "quiet", &r.engine.quiet, "no progress and no warnings"),
       FLAG(0, "json", &r.as_json, "print one JSON object"),
-      ENGINE_OPTIONS_MODEL(&r.engine, ", in place of CHECKPOINT"),
+      ENGINE_OPTIONS_MODEL(&r.engine, ENGINE_FOLDER ", in place of CHECKPOINT"),
       MERGED_OPTION(&r.adapter, ""),
       OPTIONS_END,
   };

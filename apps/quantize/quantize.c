@@ -116,8 +116,8 @@ int command_quantize(int argc, char **argv) {
       FLAG(0, "tensors", &r.tensors, "list every tensor"),
       FLAG('q', "quiet", &r.score.engine.quiet, "no progress and no warnings"),
       FLAG(0, "json", &r.as_json, "print one JSON object"),
-      ENGINE_OPTIONS_MODEL(&r.score.engine, "; or the first argument"),
-      TEXT(0, "adapter", "DIR", &r.score.engine.adapter,
+      ENGINE_OPTIONS_MODEL(&r.score.engine, ENGINE_MODEL "; or the first argument"),
+      ONCE(0, "adapter", "DIR", &r.score.engine.adapter,
            "folder with LoRA adapters in PEFT's format, merged first; MODEL must be a folder"),
       OPTIONS_END,
   };

@@ -113,7 +113,7 @@ int command_validate(int argc, char **argv) {
       OUTPUT(0, "plot", "FILE.png", &r.plot, "draw the error over layers and positions"),
       FLAG('q', "quiet", &r.engine.quiet, "no progress and no warnings"),
       FLAG(0, "json", &r.as_json, "print one JSON object"),
-      ENGINE_OPTIONS_MODEL(&r.engine, ", in place of CHECKPOINT"),
+      ENGINE_OPTIONS_MODEL(&r.engine, ENGINE_MODEL ", in place of CHECKPOINT"),
       ADAPTER_OPTION(&r.engine),
       OPTIONS_END,
   };

@@ -33,6 +33,7 @@ nothing_new 1 'is there already (--force replaces' "$tiny" "$dir/half" --cut 0.5
 nothing_new 2 'method l1 takes no --swaps, which is for drrqr' "$tiny" "$dir/new" --cut 0.5 --method l1 --swaps 3
 nothing_new 2 'per-layer is for what is found out' "$tiny" "$dir/new" --cut 0.5 --method l1 --per-layer
 nothing_new 2 'plot draws what a text shows' "$tiny" "$dir/new" --cut 0.5 --method l1 --plot "$dir/new.png"
+run 0 --help && ! grep -q GGUF "$dir/out" || complain "$last: GGUF files cannot be pruned"
 nothing_new 2 'ridge goes with --refit' "$tiny" "$dir/new" --cut 0.5 --method l1 --ridge 0.1
 nothing_new 2 'sweep tries all methods and shares: it takes no --cut' --sweep "$tiny" --text "$text" --eval "$text" --cut 0.5
 run 0 "$tiny" "$dir/half" --cut 0.75 --method l1 --force --json
