@@ -24,7 +24,7 @@ bool json_bool(struct json_reader *r, const json_t *object, const char *key, boo
 int64_t json_int(struct json_reader *r, const json_t *object, const char *key, int64_t missing, int64_t low,
                  int64_t high) INSIDE(json_int);
 double json_number(struct json_reader *r, const json_t *object, const char *key, double missing, double low,
-                   double high); // refuses NaN and infinities
+                   double high) INSIDE(json_number); // refuses NaN and infinities
 const char *json_text(struct json_reader *r, const json_t *object, const char *key, const char *missing);
 bool json_present(const json_t *object, const char *key) INSIDE(json_present); // not missing and not null
 #endif

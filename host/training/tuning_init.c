@@ -167,19 +167,19 @@ static deltaic_status write_tensors(struct new_model *m, const char *path) {
 // ---------------------------------------------------------------- the call
 
 // Of a model that also reads images, that of its text part.
-static double initializer_range(const json_t *config) {
-  const json_t *text = json_object_get(config, "text_config");
-  const json_t *range = json_object_get(json_is_object(text) ? text : config, "initializer_range");
-  return json_is_number(range) ? json_number_value(range) : 0.02;
+static deltaic_status read_range(struct new_model *m, const char *config, const json_t *root) {
+  const json_t *text = json_object_get(root, "text_config");
+  struct json_reader r = {.file = config};
+  m->range = json_number(&r, json_is_object(text) ? text : root, "initializer_range", 0.02, 0, 1e3);
+  if (r.status || m->range > 0) return r.status;
+  return fail(DELTAIC_BAD_FILE, "%s: initializer_range must be above 0", config);
 }
 
 static deltaic_status read_config(struct new_model *m, const char *config, const struct file_view *view) {
   json_t *root = NULL;
   char *text = config_without_infinity(view->data, view->bytes);
   deltaic_status status = text ? json_parse(config, text, view->bytes, &root) : fail_memory("a config", view->bytes);
-  m->range = initializer_range(root);
-  if (!status && !(m->range > 0 && m->range < 1e3))
-    status = fail(DELTAIC_BAD_FILE, "%s: initializer_range must be above 0", config);
+  if (!status) status = read_range(m, config, root);
   if (!status) status = model_spec_parse(config, view->data, view->bytes, NULL, &m->model.spec);
   free(text);
   json_decref(root);
