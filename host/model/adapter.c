@@ -124,7 +124,7 @@ static deltaic_status read_config(struct adapter *a, const char *path) {
   }
   struct json_reader r = {.file = path};
   const char *type = json_text(&r, root, "peft_type", "LORA");
-  a->rank = json_int(&r, root, "r", 0, 0, 1 << 20);
+  a->rank = json_int(&r, root, "r", 0, 1, 1 << 20);
   a->alpha = json_number(&r, root, "lora_alpha", 8, 0, 1e6);
   a->root = json_bool(&r, root, "use_rslora", false);
   const bool other = strcmp(type, "LORA") || json_bool(&r, root, "use_dora", false) ||
