@@ -87,7 +87,7 @@ static void backward(struct walk *w, const struct op *op) {
   case OP_ROPE_APPEND: f->rope_append(w, &op->rope_append); break;
   case OP_ATTENTION: f->attention(w, &op->attention); break;
   case OP_COPY: break; // from memory that is no value: it has no gradient
-  default: w->status = fail(DELTAIC_UNSUPPORTED, "mixtures of experts have no gradients yet");
+  default: w->status = fail(DELTAIC_UNSUPPORTED, "mixtures of experts have no gradients");
   }
 }
 
