@@ -1,4 +1,4 @@
-// tune: the smallest program that trains a model: tune MODEL OUT TEXT
+// tune: the smallest program that trains a model: tune MODEL OUT <TEXT
 #include <deltaic_tune.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,30 +13,23 @@ int main(int argc, char **argv) {
   enum { STEPS = 8, ROWS = 2, LENGTH = 32, TOKENS = STEPS * ROWS * (LENGTH + 1) };
   static char text[1 << 16];
   static int32_t ids[1 << 16];
-  if (argc != 4) return fputs("usage: tune MODEL OUT TEXT\n", stderr), 2;
-  FILE *file = fopen(argv[3], "rb");
-  const size_t bytes = file ? fread(text, 1, sizeof text, file) : 0;
-  if (file) fclose(file);
-
   deltaic_tokenizer *tokenizer;
   deltaic_tune *tune;
   size_t count;
+  if (argc != 3) return fputs("usage: tune MODEL OUT <TEXT\n", stderr), 2;
   must(deltaic_tokenizer_open(argv[1], &tokenizer));
-  must(deltaic_tokenizer_encode(tokenizer, text, bytes, false, ids, sizeof ids / sizeof *ids, &count));
-  if (count < TOKENS) return fprintf(stderr, "tune: %s: needs %d tokens\n", argv[3], TOKENS), 1;
+  must(deltaic_tokenizer_encode(tokenizer, text, fread(text, 1, sizeof text, stdin), false, ids, 1 << 16, &count));
+  deltaic_tokenizer_close(tokenizer);
+  if (count < TOKENS) return fprintf(stderr, "tune: the text has less than %d tokens\n", TOKENS), 1;
+
   must(deltaic_tune_create(argv[1], NULL, &tune)); // NULL: LoRA
-  for (int step = 0; step < STEPS; ++step) {
-    deltaic_tune_batch batch = DELTAIC_INIT(deltaic_tune_batch);
+  for (int32_t step = 0, *at = ids; step < STEPS; ++step, at += ROWS * (LENGTH + 1)) {
+    const deltaic_tune_batch batch = {.size = sizeof batch, .tokens = at, .rows = ROWS, .length = LENGTH};
     deltaic_tune_loss loss;
-    batch.tokens = ids + step * ROWS * (LENGTH + 1);
-    batch.rows = ROWS;
-    batch.length = LENGTH;
     must(deltaic_tune_add(tune, &batch, 1, &loss));
     must(deltaic_tune_step(tune, 1e-3, NULL));
     printf("step %d: %.3f\n", step + 1, loss.ce);
   }
   must(deltaic_tune_save(tune, argv[2], false));
-
   deltaic_tune_free(tune);
-  deltaic_tokenizer_close(tokenizer);
 }
