@@ -171,6 +171,9 @@ static int plan(struct tune_work *w, struct tune_request *r) {
     return complain(EXIT_USAGE, "--epochs %g are %.0f steps", r->epochs, steps);
   w->steps = r->steps ? r->steps : (uint64_t)steps;
   w->all_rows = r->steps ? r->steps * each : (uint64_t)all;
+  if (r->warm_up > w->steps)
+    return complain(EXIT_USAGE, "--warm-up %u is longer than the training of %llu step%s", r->warm_up,
+                    (unsigned long long)w->steps, w->steps > 1 ? "s" : "");
   if (!r->warm_up) r->warm_up = w->steps >= 20 ? (uint32_t)(w->steps / 20) : 1;
   w->losses = must_resize(NULL, w->steps * sizeof *w->losses);
   w->norms = must_resize(NULL, w->steps * sizeof *w->norms);

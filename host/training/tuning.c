@@ -82,7 +82,16 @@ static deltaic_status check_adapted(const struct deltaic_tune *tune) {
   return any ? DELTAIC_OK : no_matrix(tune, ADAPT);
 }
 
-// Every part that the caller has named must be in some name. matrices: of a matrix.
+// A matrix that both lists name is trained itself, so that a part may have no adapter.
+static deltaic_status check_lora(const struct deltaic_tune *tune, const char *part) {
+  for (size_t i = 0; i < trainer_count(tune->trainer); i++)
+    if (trainer_at(tune->trainer, i)->lora && strstr(trainer_at(tune->trainer, i)->name, part)) return DELTAIC_OK;
+  return fail(DELTAIC_INVALID_ARGUMENT,
+              "%s: every matrix with \"%s\" in its name is to be trained itself too, and would have no adapter",
+              tune->path, part);
+}
+
+// Every part that the caller has named must be in some name. matrices: of a matrix with an adapter.
 static deltaic_status check_parts(const struct deltaic_tune *tune, const struct name_parts *p, bool matrices) {
   struct checkpoint *c = learner_checkpoint(trainer_learner(tune->trainer));
   const char *part = p->text;
@@ -93,6 +102,8 @@ static deltaic_status check_parts(const struct deltaic_tune *tune, const struct 
       found = is_trainable(t) && (!matrices || t->rank == 2) && strstr(t->name, part);
     }
     if (!found && matrices) return no_matrix(tune, part);
+    const deltaic_status status = matrices ? check_lora(tune, part) : DELTAIC_OK;
+    if (status) return status;
     if (!found) return fail(DELTAIC_INVALID_ARGUMENT, "%s: has no tensor with \"%s\" in its name", tune->path, part);
   }
   return DELTAIC_OK;

@@ -412,6 +412,18 @@ nothing_new 2 'there is no group "S9"' --from-config "$dir/s3.json" "$dir/new" -
 nothing_new 2 'texts need --tokenizer' --from-config "$dir/s3.json" "$dir/new" --text "$text"
 nothing_new 1 'vocab_size is 7, and the task has 25 tokens' --from-config "$dir/s3.json" "$dir/new" --task group --group S4 --steps 3
 nothing_new 1 's3.json: the tokenizer has ids up to 258, but the model.s vocabulary has 7 tokens$' --from-config "$dir/s3.json" "$dir/new" --tokenizer "$tiny" --text "$text"
+for range in 1e25 0 '"a"'; do
+  sed "s/\"model_type\"/\"initializer_range\": $range, &/" "$dir/s3.json" >"$dir/range.json"
+  nothing_new 1 'range.json: initializer_range .*\(from 0 to 1000\|above 0\|number\)' --from-config "$dir/range.json" "$dir/new" "${words[@]}" --steps 1
+done
+nothing_new 2 'warm-up 10 is longer than the training of 2 steps$' "$tiny" "$dir/new" --text "$text" -w 48 --steps 2 --warm-up 10
+nothing_new 1 'every matrix with "q_proj" in its name is to be trained itself too' "$tiny" "$dir/new" --text "$text" -w 48 --targets q_proj --whole q_proj
+always=()
+refused 2 'adapter is given twice, and only one is possible$' generate -m "$tiny" -d cpu --adapter "$dir/adapter" --adapter "$dir/embedded" -n 1
+mkdir "$dir/rankless" && cp "$dir/adapter/adapter_model.safetensors" "$dir/rankless"
+sed 's/"r": 4/"r": 0/' "$dir/adapter/adapter_config.json" >"$dir/rankless/adapter_config.json"
+refused 1 'rankless/adapter_config.json: r is 0 and must be from 1' generate -m "$tiny" -d cpu --adapter "$dir/rankless" -n 1
+always=(tune -d cpu)
 nothing_new 1 'layer 0 has a mixture of experts' --from-config "$models/released_qwen3_5_moe/config.json" "$dir/new" --tokenizer "$tiny" --text "$text"
 nothing_new 1 'text: too short: it is one row of 1076 tokens, and a step reads 2; -b 1 reads one$' "$tiny" "$dir/new" --text "$text" -w 5000
 nothing_new 1 'text: too short: it has 11 rows of at most 100 tokens, and a step reads 64; --batch or --accumulate can be smaller$' \
