@@ -23,7 +23,8 @@ typedef struct deltaic_tune deltaic_tune;
 
 /* What is trained: tensors whose name contains one of several texts. Matrices in `adapt` are trained by LoRA: W = W0 +
  * alpha / rank B A, where only A (rank, in) and B (out, rank) are trained. Tensors in `whole` are trained themselves;
- * a tensor in both lists too. Texts are separated by commas; "" is an empty list.
+ * a tensor in both lists too, but a text of `adapt` must give some matrix an adapter. Texts are separated by commas; ""
+ * is an empty list.
  *
  * The loss is CE + weight KD: the mean cross entropy, and with a teacher the mean of temperature^2 KL(teacher ||
  * model) at that temperature. */
