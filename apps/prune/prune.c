@@ -35,7 +35,8 @@ static const struct usage usage = {
         "OUT is compared with. OUT is whole, without adapters. Meanwhile a merged copy of CHECKPOINT is beside OUT.\n\n"
         "A text is a file of plain text, JSONL with a field \"text\" (.jsonl), or token ids (.safetensors, the tensor "
         "\"tokens\").\n\n"
-        "OUT appears only when it is complete. --statistics FILE keeps what the calibration has measured, also after "
+        "OUT appears only when it is complete. After Ctrl-C during the recovery it is the pruned model. --statistics "
+        "FILE keeps what the calibration has measured, also after "
         "Ctrl-C. The same command then continues where it stopped, and other methods and targets need no second "
         "calibration.",
     .examples = "  deltaic prune models/mine models/half --cut 0.5 --text book.txt\n"
@@ -210,6 +211,14 @@ static int look_at_result(struct prune_work *w) {
   return code;
 }
 
+// What precedes a recovery is not lost if that is stopped. Returns the exit code.
+static int keep_unrecovered(struct prune_work *w, int code) {
+  const int failed = complain_status(deltaic_pruning_commit(w->pruning));
+  if (failed) return failed;
+  return complain(code, "%s: is the pruned%s model, without the recovery", w->r->out,
+                  w->r->refit ? " and refitted" : "");
+}
+
 static int prune_once(struct prune_work *w) {
   const struct prune_request *r = w->r;
   int code = prune_read_texts(w);
@@ -218,6 +227,7 @@ static int prune_once(struct prune_work *w) {
   if (!code) code = prune_measure_whole(w);
   if (!code) code = write_checkpoint(w);
   if (!code) code = look_at_result(w);
+  if (w->unrecovered) return keep_unrecovered(w, code);
   if (!code && interrupted()) code = EXIT_INTERRUPTED;
   if (!code) code = complain_status(deltaic_pruning_commit(w->pruning));
   if (code) return code;

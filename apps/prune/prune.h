@@ -34,7 +34,8 @@ struct prune_work {
   deltaic_selection *selection;
   deltaic_pruning *pruning;
   struct corpus text, eval, recover;
-  bool held_back; // eval is the end of the text to recover on, and was removed from it
+  bool unrecovered; // the recovery was stopped; the pruned model is as it was before
+  bool held_back;   // eval is the end of the text to recover on, and was removed from it
   double nll_before, nll_after, nll_refit, nll_recover; // NaN: not measured
   uint64_t predictions;
   deltaic_memory before, after;

@@ -268,5 +268,6 @@ int prune_recover(struct prune_work *w) {
       deltaic_pruning_recover(w->pruning, w->recover.tokens, w->recover.count, &o, prune_show, &progress);
   progress_clear();
   w->seconds_recover = time_now() - start;
+  w->unrecovered = status == DELTAIC_CANCELLED;
   return complain_work(status);
 }

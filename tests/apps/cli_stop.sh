@@ -40,6 +40,13 @@ for signal in INT=130=Ctrl-C TERM=143=SIGTERM HUP=129=SIGHUP; do
   err_has "stopped by $name"
   [ -z "$(compgen -G "$dir/new*")" ] || complain "$last: something is left behind"
 done
+# A recovery that is stopped leaves the pruned model.
+head -c 500 "$top/LICENSE" >"$dir/short"
+until_recovers() { until_there "$dir/kept.*.tmp"; sleep 3; }
+stopped INT 130 until_recovers prune "$tiny" "$dir/kept" -d cpu --cut 0.5 --method l1 --eval "$dir/short" --recover "$dir/long" -w 64
+err_has 'kept: is the pruned model, without the recovery$'
+run 0 generate -m "$dir/kept" -d cpu -q -n 3 --prompt The
+[ -z "$(compgen -G "$dir/kept.*")" ] || complain "$last: something is left behind"
 # An ignored signal stays ignored, as nohup wants it.
 (trap '' HUP; "$program" generate -m "$tiny" -d cpu -n 10000000 --ignore-eos >"$dir/out" 2>"$dir/err" & sleep 1; kill -HUP $!; sleep 1
   kill -TERM $! && code=0 && { wait $! || code=$?; } && [ "$code" = 143 ]) || complain "nohup: SIGHUP ends the program"
