@@ -3,7 +3,7 @@
 #define MERGED_H
 
 #define MERGED_OPTION(variable, more)                                                                                  \
-  TEXT(0, "adapter", "DIR", variable,                                                                                  \
+  ONCE(0, "adapter", "DIR", variable,                                                                                  \
        "folder with LoRA adapters in PEFT's format, merged first; CHECKPOINT must be a folder" more)
 
 struct merged {
