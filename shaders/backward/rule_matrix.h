@@ -14,7 +14,8 @@
 // kernels that walk over chunks take short ones, and the last one takes long ones.
 //
 // rows (steps, ROW) f16, in this order: q (H, DK), k (H, DK), v or V' (Hv, DV), dO (Hv, DV), Z (Hv, DV)
-// states (blocks, Hv, 2, DK, DV) f16: S, then dS
+// states (blocks, Hv, 2, DK / 16, DV / 16, 16, 16) f16: S, then dS, each in tiles of 16 x 16
+// blocks (blocks) uvec4: of the block's sequence the first row, T (0: no sequence has the block), its first block and slot
 // gates f32: beta (steps, Hv), at g_at g (steps, Hv), at scales_at the exponent of dO's factor (blocks, Hv)
 // DK, DV: Dk and Dv rounded up to a multiple of 16. Z and dS have the factor of the sequence's largest dO.
 #ifndef RULE_MATRIX_H
@@ -26,13 +27,15 @@
 #define RULE_MATRIX_CHUNK 16                                              // steps of a chunk of states and reverse
 
 #define RULE_MATRIX_ROWS 0      // in or out, as uvec4
-#define RULE_MATRIX_SEQUENCES 1 // (B) in, struct sequence
+#define RULE_MATRIX_SEQUENCES 1 // of gates, states and reverse: (B) in, struct sequence
+#define RULE_MATRIX_BLOCKS 1    // of the others: in
 // rule_matrix_gates
 #define RULE_MATRIX_GATES 2       // of this and of pack: out, f32
 #define RULE_MATRIX_GATES_WHOLE 0 // (1) out, struct sequence: all steps as one sequence
 #define RULE_MATRIX_GATES_BETA 3  // (T, N * Hv) in, f32
 #define RULE_MATRIX_GATES_G 4     // (T, Hv) in, f32; gated
-#define RULE_MATRIX_GATES_BINDINGS 5
+#define RULE_MATRIX_GATES_BLOCKS 5 // out
+#define RULE_MATRIX_GATES_BINDINGS 6
 // rule_matrix_pack
 #define RULE_MATRIX_PACK_QKV 3    // (T, (1 + N) H Dk + N Hv Dv) in, f32; UNIT at a time
 #define RULE_MATRIX_PACK_DO 4     // (T, Hv * Dv) in, f32; UNIT at a time
@@ -81,7 +84,8 @@
 #define RULE_MATRIX_SPEC_SPLIT 10 // of grads: parts of a block's steps, which divide its tiles and the subgroups
 #define RULE_MATRIX_SPEC_SCORES 11 // of grads: where its shared memory has scores, and what it has, 16 bytes each
 #define RULE_MATRIX_SPEC_POOL 12   // (plan_back_rule.c)
-#define RULE_MATRIX_GRADS_SPECS 13
+#define RULE_MATRIX_SPEC_OWN 13    // of grads: tiles of columns of a subgroup, which divide DK's
+#define RULE_MATRIX_GRADS_SPECS 14
 struct rule_matrix_args {
   uint B;
   uint H;

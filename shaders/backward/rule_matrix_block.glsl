@@ -1,24 +1,18 @@
-// rule_matrix_block.glsl: finds blocks of steps in sequences. Needs N and BLOCK.
-layout(set = 0, binding = RULE_MATRIX_SEQUENCES) restrict readonly buffer sequences_block { sequence sequences[]; };
+// rule_matrix_block.glsl: a block's place in its sequence, from the table that rule_matrix_gates writes. Needs N and BLOCK.
+layout(set = 0, binding = RULE_MATRIX_BLOCKS) restrict readonly buffer blocks_block { uvec4 blocks[]; };
 
-uint blocks_of(sequence s) { return (s.T * N + BLOCK - 1) / BLOCK; }
+uint row, T, slot;       // of the sequence: its first row, its tokens, its slot of states
+uint first, block_count; // its first block, and its blocks
+uint step0;              // of the block, in its sequence
 
-// The first block of sequence z.
-uint first_block(uint z) {
-  uint first = 0;
-  for (uint i = 0; i < z; i++) first += blocks_of(sequences[i]);
-  return first;
-}
-
-// The sequence of a block, its first block and the first of its steps in that sequence. False: no sequence has it.
-bool find_block(uint block, out sequence s, out uint first, out uint step) {
-  first = 0;
-  for (uint z = 0; z < args.B; z++) {
-    s = sequences[z];
-    uint blocks = blocks_of(s);
-    step = (block - first) * BLOCK;
-    if (block < first + blocks) return true;
-    first += blocks;
-  }
-  return false;
+// False: no sequence has this block.
+bool find_block(uint block) {
+  const uvec4 b = blocks[block];
+  row = b.x;
+  T = b.y;
+  first = b.z;
+  slot = b.w;
+  block_count = (T * N + BLOCK - 1) / BLOCK;
+  step0 = (block - first) * BLOCK;
+  return T > 0;
 }

@@ -17,8 +17,9 @@
 // would magnify: with X = (B * s Q K^T - (Z V'^T) * K K^T) * D, strictly lower,
 //   dg_t += sum_{i>=t} a_i + sum_{j<t} c_j + sum_{i>=t, j<t} X_ij + e^Gn <S, dS>
 //   a_i = e^G_i (s (dO S^T)_i.Q_i - (Z S^T)_i.K_i)     c_j = e^(Gn - G_j) (V' dS^T)_j.K_j
+// a_i is found as what both add up to in dQ and dK, less c_i: f32 sums of 16-bit operands, whose own rounding is larger.
 // Workgroups (H, blocks): a key head and its value heads, one after another, so that no two add to one number. A
-// subgroup owns a tile of the key's columns, for all steps or for one of SPLIT parts of them.
+// subgroup owns OWN tiles of the key's columns, for all steps or for one of SPLIT parts of them.
 #include "rule_matrix.h"
 layout(local_size_x_id = RULE_MATRIX_SPEC_LANES) in;
 layout(constant_id = RULE_MATRIX_SPEC_LANES) const uint LANES = 256;
@@ -32,10 +33,10 @@ layout(constant_id = RULE_MATRIX_SPEC_LOCKSTEP) const uint LOCKSTEP = 0;
 layout(constant_id = RULE_MATRIX_SPEC_GATED) const uint GATED = 1;
 layout(constant_id = RULE_MATRIX_SPEC_WHOLE) const uint WHOLE = 1;
 layout(constant_id = RULE_MATRIX_SPEC_SPLIT) const uint SPLIT = 1;
+layout(constant_id = RULE_MATRIX_SPEC_OWN) const uint OWN = 1;
 layout(constant_id = RULE_MATRIX_SPEC_SCORES) const uint SCORES = 1280;
 layout(constant_id = RULE_MATRIX_SPEC_POOL) const uint POOL = 2432;
 layout(set = 0, binding = RULE_MATRIX_ROWS) readonly buffer rows_block { uvec4 rows[]; };
-layout(set = 0, binding = RULE_MATRIX_ROWS) readonly buffer rows2_block { uvec2 rows2[]; };
 layout(set = 0, binding = RULE_MATRIX_GRADS_GATES) restrict readonly buffer gates_block { float gates[]; };
 layout(set = 0, binding = RULE_MATRIX_STATES) restrict readonly buffer states_block { uvec4 states[]; };
 layout(set = 0, binding = RULE_MATRIX_GRADS_DQKV) buffer dqkv_block { float dqkv[]; };
@@ -53,13 +54,15 @@ layout(set = 0, binding = RULE_MATRIX_GRADS_DG) restrict buffer dg_block { float
 
 const uint SUBGROUPS = LANES / SUBGROUP, T4 = TILE / 4, T8 = TILE / 8, K8 = DK / 8, V8 = DV / 8;
 const uint TILES_B = BLOCK / TILE, TILES_EACH = TILES_B / SPLIT; // of steps; those of a subgroup
-const uint GROUPS = SUBGROUPS / SPLIT;                           // of subgroups, with a tile of columns each
-const uint COLUMNS = GROUPS * TILE, ROUNDS = (DK + COLUMNS - 1) / COLUMNS;
+const uint GROUPS = SUBGROUPS / SPLIT;                           // of subgroups, with OWN tiles of columns each
+const uint COLUMNS = GROUPS * OWN * TILE, ROUNDS = (DK + COLUMNS - 1) / COLUMNS;
 const uint JOBS = TILES_B * (TILES_B + 1) / 2, JOBS_EACH = (JOBS + SUBGROUPS - 1) / SUBGROUPS; // lower tiles
-const uint SLAB = (DK | DV) % 32 == 0 ? 32 : 16; // columns of values, or of keys for pairs, that are staged at once
-const uint S_PITCH = SLAB / 8 + 1, S_ROWS = BLOCK * S_PITCH;
+const uint SLAB = (DK | DV) % 32 == 0 ? 32 : 16; // columns of values that are staged at once
+const uint WIDE = (DK | DV) % 64 == 0 ? 64 : SLAB; // the same, for pairs
+const uint W_PITCH = WIDE / 8 + 1, S_PITCH = SLAB / 8 + 1;
+const uint V_SLAB = GATED != 0 ? SLAB : WIDE, V_PITCH = V_SLAB / 8 + 1; // of V' in columns()
 const uint D_PITCH = BLOCK / 4 + 1, F_PITCH = BLOCK / 8 + 1, C_PITCH = COLUMNS / 8 + 1, A_PITCH = T4 + 1;
-// Slabs of three tensors, or D and X, or a round's columns of K or Q, or two tiles of each subgroup. From SCORES on F,
+// Slabs of tensors, or D and X, or a round's columns of K or Q, or two tiles of each subgroup. From SCORES on F,
 // then M, f16, whose upper tiles nobody reads. In the last round all of it takes gradients, f32.
 shared uvec4 pool[POOL];
 const uint PAIRS = SCORES + BLOCK * F_PITCH;
@@ -75,10 +78,9 @@ shared float carried[SUBGROUPS], crossing[BLOCK];             // <S, dS>; rectan
 
 uint lane, mine, stager, part, row8;
 uint q_at, k_at, v_at, do_at, z_at; // of the block in rows
-sequence seq;
-uint step0; // of the block, in its sequence
 float by;   // takes the sequence's factor of dO away
 bool adds;  // to gradients of keys and queries that are there
+bool whole; // WHOLE, and all steps of the block are there
 
 void subgroup_barrier() {
   if (LOCKSTEP == 0)
@@ -96,6 +98,7 @@ void make_gates(uint block, uint head) {
     betas[r] = gates[at];
     diagonal[r] = max(gates[args.g_at + at], -110.0); // e^-104 is about the smallest f32
   }
+  if (GATED == 0) return;
   barrier();
   for (uint r = i; r < BLOCK; r += LANES) {
     float sum = 0.0;
@@ -113,7 +116,7 @@ void make_decays() {
   for (uint j = stager; j < BLOCK * BLOCK / 4; j += LANES) {
     const uint r = j / (BLOCK / 4), c = j % (BLOCK / 4) * 4;
     vec4 d;
-    [[unroll]] for (uint k = 0; k < 4; k++) d[k] = c + k <= r ? exp(sums[r] - sums[c + k]) : 0.0;
+    [[unroll]] for (uint k = 0; k < 4; k++) d[k] = c + k > r ? 0.0 : GATED != 0 ? exp(sums[r] - sums[c + k]) : 1.0;
     pool[r * D_PITCH + c / 4] = floatBitsToUint(d);
   }
 }
@@ -123,30 +126,13 @@ void make_decays() {
 
 // ---------------------------------------------------------------- values and gates
 
-void add_values(uint head) {
-  const uint v_from = (1 + N) * args.H * args.Dk + head * args.Dv;
-  if (WHOLE != 0 && step0 + BLOCK <= seq.T) { // all loads, then all stores, since the compiler cannot reorder them
-    const uint EACH = (BLOCK * DV / 4 + LANES - 1) / LANES;
-    vec4 old[EACH];
-    uvec2 z[EACH];
-    [[unroll]] for (uint n = 0; n < EACH; n++) {
-      const uint i = min(n * LANES + stager, BLOCK * DV / 4 - 1), r = i / (DV / 4), c = i % (DV / 4);
-      z[n] = rows2[(z_at + r * row8) * 2 + c];
-      old[n] = vec4(0.0);
-      if (args.add != 0) old[n] = dqkv4[((seq.row + step0 + r) * args.qkv_stride + v_from) / 4 + c];
-    }
-    [[unroll]] for (uint n = 0; n < EACH; n++) {
-      const uint i = n * LANES + stager, r = i / (DV / 4), c = i % (DV / 4);
-      const vec4 x = vec4(unpackHalf2x16(z[n].x), unpackHalf2x16(z[n].y));
-      if (i < BLOCK * DV / 4) dqkv4[((seq.row + step0 + r) * args.qkv_stride + v_from) / 4 + c] = old[n] + by * x;
-    }
-    return;
-  }
+// dV of a block that is not whole.
+void add_values(uint v_from) {
   for (uint i = stager; i < BLOCK * DV; i += LANES) {
     const uint r = i / DV, c = i % DV, t = (step0 + r) / N, m = (step0 + r) % N;
-    const vec2 z = unpackHalf2x16(rows2[(z_at + r * row8) * 2 + c / 4][c / 2 % 2]);
-    const uint at = (seq.row + t) * args.qkv_stride + v_from + m * args.Hv * args.Dv + c;
-    if (t < seq.T && c < args.Dv) dqkv[at] = (args.add != 0 ? dqkv[at] : 0.0) + by * z[c % 2];
+    const vec2 z = unpackHalf2x16(rows[z_at + r * row8 + c / 8][c / 2 % 4]);
+    const uint at = (row + t) * args.qkv_stride + v_from + m * args.Hv * args.Dv + c;
+    if (t < T && c < args.Dv) dqkv[at] = (args.add != 0 ? dqkv[at] : 0.0) + by * z[c % 2];
   }
 }
 
@@ -158,31 +144,30 @@ void add_gates(uint head) {
       a += at_rows[n * BLOCK + r];
       c += at_rows[(GROUPS + n) * BLOCK + r];
     }
-    at_rows[r] = a; // nobody else reads or writes these two
+    at_rows[r] = a - c; // nobody else reads or writes these two
     at_rows[GROUPS * BLOCK + r] = c;
   }
   barrier();
   for (uint r = i; r < BLOCK; r += LANES) {
     const uint t = (step0 + r) / N, m = (step0 + r) % N;
-    if (t >= seq.T) break;
+    if (t >= T) break;
     const float beta = betas[r];
     // Small ones are rule_matrix_small's.
     const float d = abs(beta) < RULE_MATRIX_SMALL_BETA ? 0.0 : by * diagonal[r] / (beta * beta);
-    dbeta[(seq.row + t) * args.beta_stride + m * args.Hv + head] += d;
+    dbeta[(row + t) * args.beta_stride + m * args.Hv + head] += d;
     if (GATED == 0 || m > 0) continue;
     float sum = 0.0;
     for (uint n = 0; n < SUBGROUPS; n++) sum += carried[n];
     sum = crossing[r] + exp(sums[BLOCK - 1]) * sum;
     for (uint n = r; n < BLOCK; n++) sum += at_rows[n];
     for (uint n = 0; n < r; n++) sum += at_rows[GROUPS * BLOCK + n];
-    dg[(seq.row + t) * args.g_stride + head] += by * sum;
+    dg[(row + t) * args.g_stride + head] += by * sum;
   }
 }
 
 void main() {
   const uint key_head = gl_WorkGroupID.x, block = gl_WorkGroupID.y, i = gl_LocalInvocationIndex;
-  uint first;
-  if (!find_block(block, seq, first, step0)) return;
+  if (!find_block(block)) return;
   lane = gl_SubgroupInvocationID;
   mine = gl_SubgroupID;
   part = mine * 2 * TILE * A_PITCH;
@@ -192,26 +177,30 @@ void main() {
   k_at = q_at + args.H * K8;
   for (uint e = i; e < TILE * TILE; e += LANES) unit[e / 4][e % 4] = e / TILE == e % TILE ? 1.0 : 0.0;
   adds = args.add != 0;
-  for (uint head = 0; head < args.Hv; head++) {
-    if (head / args.share % args.H != key_head) continue;
+  whole = WHOLE != 0 && step0 + BLOCK <= T;
+  for (uint n = 0; n < args.Hv / args.H; n++) { // value heads of the key head
+    const uint head = (n / args.share * args.H + key_head) * args.share + n % args.share;
+    v_at = block * BLOCK * row8 + 2 * args.H * K8 + head * V8;
+    do_at = v_at + args.Hv * V8;
+    z_at = do_at + args.Hv * V8;
+    const uint v_from = (1 + N) * args.H * args.Dk + head * args.Dv;
+    fetch_values(0);
     float least = 126.0;
-    for (uint b = lane; b < blocks_of(seq); b += SUBGROUP)
+    for (uint b = lane; b < block_count; b += SUBGROUP)
       least = min(least, gates[args.scales_at + (first + b) * args.Hv + head]);
     least = subgroupMin(least);
     by = ldexp(1.0, -int(least));
     const float factor = ldexp(1.0, int(max(least - gates[args.scales_at + block * args.Hv + head], -126.0)));
-    v_at = block * BLOCK * row8 + 2 * args.H * K8 + head * V8;
-    do_at = v_at + args.Hv * V8;
-    z_at = do_at + args.Hv * V8;
     make_gates(block, head);
-    make_pairs(factor);
-    if (GATED != 0) add_rectangles();
-    barrier();
-    for (uint e = i; e < 2 * GROUPS * BLOCK; e += LANES) at_rows[e] = 0.0;
-    if (lane == 0) carried[mine] = 0.0;
+    make_pairs(factor, v_from);
+    if (GATED != 0) {
+      add_rectangles();
+      for (uint e = i; e < 2 * GROUPS * BLOCK; e += LANES) at_rows[e] = 0.0;
+      if (lane == 0) carried[mine] = 0.0;
+    }
     for (uint round = 0; round < ROUNDS; round++)
       columns(round, (block * args.Hv + head) * 2 * DK * V8, key_head, factor);
-    add_values(head);
+    if (!whole) add_values(v_from);
     barrier();
     add_gates(head);
     barrier();

@@ -21,8 +21,6 @@ layout(set = 0, binding = RULE_MATRIX_PACK_DSTATE) readonly buffer dstate_block 
 #include "rule_matrix_block.glsl"
 
 shared float largest[LANES];
-sequence seq;
-uint step0; // of the block, in its sequence
 
 // Eight numbers from column c of a row that begins at `at` and has n; zeros from n on.
 #define READ8(name, one, four)                                                                                         \
@@ -51,17 +49,16 @@ void main() {
   const uint lane = gl_LocalInvocationIndex, group = gl_WorkGroupID.x, block = gl_WorkGroupID.y;
   const uint row8 = RULE_MATRIX_ROW(args.H, args.Hv, DK, DV) / 8, to = block * BLOCK * row8;
   const uint values8 = to + 2 * args.H * K8, v_at = (1 + N) * args.H * args.Dk;
-  uint first;
-  if (!find_block(block, seq, first, step0)) return;
+  if (!find_block(block)) return;
   vec4 low, high;
   if (group < args.H) {
     const uint head = group;
     for (uint i = lane; i < BLOCK * K8; i += LANES) {
       uint r = i / K8, c = i % K8, t = (step0 + r) / N, m = (step0 + r) % N;
-      uint at = (seq.row + t) * args.qkv_stride + head * args.Dk;
-      read_qkv(at, c * 8, t < seq.T && m == N - 1 ? args.Dk : 0, low, high);
+      uint at = (row + t) * args.qkv_stride + head * args.Dk;
+      read_qkv(at, c * 8, t < T && m == N - 1 ? args.Dk : 0, low, high);
       rows[to + r * row8 + head * K8 + c] = pack8(low, high);
-      read_qkv(at + (1 + m) * args.H * args.Dk, c * 8, t < seq.T ? args.Dk : 0, low, high);
+      read_qkv(at + (1 + m) * args.H * args.Dk, c * 8, t < T ? args.Dk : 0, low, high);
       rows[to + r * row8 + (args.H + head) * K8 + c] = pack8(low, high);
     }
     return;
@@ -70,16 +67,16 @@ void main() {
   float most = 0.0;
   for (uint i = lane; i < BLOCK * V8; i += LANES) {
     uint r = i / V8, c = i % V8, t = (step0 + r) / N, m = (step0 + r) % N;
-    uint at = (seq.row + t) * args.qkv_stride + v_at + (m * args.Hv + head) * args.Dv;
-    read_qkv(at, c * 8, t < seq.T ? args.Dv : 0, low, high);
+    uint at = (row + t) * args.qkv_stride + v_at + (m * args.Hv + head) * args.Dv;
+    read_qkv(at, c * 8, t < T ? args.Dv : 0, low, high);
     rows[values8 + r * row8 + head * V8 + c] = pack8(low, high);
-    read_do((seq.row + t) * args.do_stride + head * args.Dv, c * 8, t < seq.T && m == N - 1 ? args.Dv : 0, low, high);
+    read_do((row + t) * args.do_stride + head * args.Dv, c * 8, t < T && m == N - 1 ? args.Dv : 0, low, high);
     low = max(abs(low), abs(high));
     most = max(most, max(max(low.x, low.y), max(low.z, low.w)));
   }
   if (step0 == 0)
     for (uint i = lane; i < args.Dk * args.Dv; i += LANES)
-      most = max(most, abs(dstate[seq.slot * args.state_stride + head * args.Dk * args.Dv + i]));
+      most = max(most, abs(dstate[slot * args.state_stride + head * args.Dk * args.Dv + i]));
   most = subgroupMax(most);
   if (subgroupElect()) largest[gl_SubgroupID] = most;
   barrier();
@@ -89,7 +86,7 @@ void main() {
   const float by = ldexp(1.0, e);
   for (uint i = lane; i < BLOCK * V8; i += LANES) {
     uint r = i / V8, c = i % V8, t = (step0 + r) / N, m = (step0 + r) % N;
-    read_do((seq.row + t) * args.do_stride + head * args.Dv, c * 8, t < seq.T && m == N - 1 ? args.Dv : 0, low, high);
+    read_do((row + t) * args.do_stride + head * args.Dv, c * 8, t < T && m == N - 1 ? args.Dv : 0, low, high);
     rows[values8 + r * row8 + (args.Hv + head) * V8 + c] = pack8(low * by, high * by);
   }
 }

@@ -17,7 +17,7 @@ layout(constant_id = RULE_MATRIX_SPEC_WIDTH) const uint WIDTH = 16;
 layout(set = 0, binding = RULE_MATRIX_ROWS) restrict buffer rows_block { uvec4 rows[]; };
 layout(set = 0, binding = RULE_MATRIX_STATES) restrict writeonly buffer states_block { uvec4 states[]; };
 layout(set = 0, binding = RULE_MATRIX_PREPARED) restrict readonly buffer prepared_block { uvec4 prepared[]; };
-#include "rule_matrix_block.glsl"
+#include "rule_matrix_sequences.glsl"
 
 #define LEFT coopmat<float16_t, gl_ScopeSubgroup, TILE, TILE, gl_MatrixUseA>
 #define RIGHT coopmat<float16_t, gl_ScopeSubgroup, TILE, TILE, gl_MatrixUseB>
@@ -207,7 +207,7 @@ SUM fade(uint turn, uint set, uint j) {
 
 // Keeps the state for the block: f16, (DK, DV). which: 0 S, 1 dS.
 void keep_state(SUM S[TILES_K][TILES], uint block, uint which) {
-  const uint to = ((block * args.Hv + head) * 2 + which) * DK * V8 + column0 / 8, at = OPERANDS + mine * OWN;
+  const uint to = (((block * args.Hv + head) * 2 + which) * DK * DV + column0 * 16) / 8, at = OPERANDS + mine * OWN;
   [[unroll]] for (uint x0 = 0; x0 < DK / 16; x0++) {
     subgroup_barrier();
     [[unroll]] for (uint x = 0; x < 16 / TILE; x++)
@@ -216,7 +216,7 @@ void keep_state(SUM S[TILES_K][TILES], uint block, uint which) {
     subgroup_barrier();
     [[unroll]] for (uint n = 0; n < O_EACH; n++) {
       uint i = n * SUBGROUP + lane;
-      if (inside && i < 16 * W8) states[to + (x0 * 16 + i / W8) * V8 + i % W8] = own[at + i / W8 * W_PITCH + i % W8];
+      if (inside && i < 16 * W8) states[to + x0 * 16 * V8 + i] = own[at + i / 2 % 16 * W_PITCH + i / 32 * 2 + i % 2];
     }
   }
   subgroup_barrier();

@@ -33,7 +33,9 @@ uint lane, row2;
 uint q_at, k_at, v_at, do_at, z_at, s_at, ds_at; // of the block, in units of two numbers
 
 vec2 two(uint at, uint j, uint i) { return unpackHalf2x16(rows[at + j * row2 + i]); }
-vec2 state(uint at, uint d, uint i) { return unpackHalf2x16(states[at + d * V2 + i]); }
+vec2 state(uint at, uint d, uint i) {
+  return unpackHalf2x16(states[at + (d / 16 * (DV / 16) + i / 8) * 128 + d % 16 * 8 + i % 8]);
+}
 
 // Whether the block has a small beta.
 bool make_betas(uint block, uint head) {
@@ -98,10 +100,8 @@ float multiply(uint t, uint values_at) {
 
 void main() {
   const uint head = gl_WorkGroupID.x, block = gl_WorkGroupID.y, key_head = head / args.share % args.H;
-  sequence seq;
-  uint first, step0;
   lane = gl_LocalInvocationIndex;
-  if (!make_betas(block, head) || !find_block(block, seq, first, step0)) return;
+  if (!make_betas(block, head) || !find_block(block)) return;
   row2 = RULE_MATRIX_ROW(args.H, args.Hv, DK, DV) / 2;
   q_at = block * BLOCK * row2 + key_head * K2;
   k_at = q_at + args.H * K2;
@@ -111,21 +111,21 @@ void main() {
   s_at = (block * args.Hv + head) * 2 * DK * V2;
   ds_at = s_at + DK * V2;
   float least = 126.0; // Z and dS have the sequence's factor of dO, dO the block's
-  for (uint b = 0; b < blocks_of(seq); b++)
+  for (uint b = 0; b < block_count; b++)
     least = min(least, gates[args.scales_at + (first + b) * args.Hv + head]);
   const float factor = ldexp(1.0, int(max(least - gates[args.scales_at + block * args.Hv + head], -126.0)));
   make_gates(block, head);
   for (uint r = 0; r < BLOCK; r++) {
     const uint t = (step0 + r) / N, m = (step0 + r) % N;
-    if (t >= seq.T || abs(betas[r]) >= RULE_MATRIX_SMALL_BETA) continue;
+    if (t >= T || abs(betas[r]) >= RULE_MATRIX_SMALL_BETA) continue;
     make_factors(r, factor);
     const uint v_from = (1 + N) * args.H * args.Dk + (m * args.Hv + head) * args.Dv;
-    parts[lane] = multiply(r, (seq.row + t) * args.qkv_stride + v_from);
+    parts[lane] = multiply(r, (row + t) * args.qkv_stride + v_from);
     barrier();
     if (lane == 0) {
       float sum = 0.0;
       for (uint i = 0; i < LANES; i++) sum += parts[i];
-      dbeta[(seq.row + t) * args.beta_stride + m * args.Hv + head] += ldexp(1.0, -int(least)) * sum;
+      dbeta[(row + t) * args.beta_stride + m * args.Hv + head] += ldexp(1.0, -int(least)) * sum;
     }
   }
 }

@@ -2,8 +2,8 @@
 // No test. usage: bench_back check SEQUENCES TOKENS HEADS D GATED [OPTIONS...], errors relative to the pass token by
 // token, for each gradient, or bench_back time SEQUENCES TOKENS HEADS D GATED [OPTIONS...], milliseconds of each
 // kernel, of all of them, and of the least that memory allows at 4,200 GB/s. OPTIONS:
-// conversions,block,states,reverse,grads, split,width, such as 1,64,4,4,8,1,16 (plan_back_rule.h); 0 leaves the plan's
-// number, and conversions 0 means none. HEADS may be KEYS/VALUES, and TOKENS of a check are those of the longest
+// conversions,block,states,reverse,grads,split,width,own, such as 1,64,4,4,4,1,32,2 (plan_back_rule.h); 0 leaves the
+// plan's number, and conversions 0 means none. HEADS may be KEYS/VALUES, and TOKENS of a check are those of the longest
 // sequence; every other one is shorter.
 #include "../ops/bench_tools.h"
 
@@ -180,8 +180,8 @@ static void time_plan(const struct plan_back_rule *p) {
   const struct backend_functions *f = backend->functions;
   deltaic_kernel_time times[KERNELS];
   const uint64_t begin = platform_clock_ns();
-  do run(p); // a device that was idle runs slower for some tenths of a second
-  while (platform_clock_ns() - begin < 1000000000);
+  do run(p); // a device that was idle runs slower for up to two seconds
+  while (platform_clock_ns() - begin < 2500000000);
   check(f->recorder_busy(recorder, true));
   for (int i = 0; i < RUNS; i++) run(p);
   size_t n = f->recorder_times(recorder, times, KERNELS);
@@ -199,8 +199,8 @@ static void time_plan(const struct plan_back_rule *p) {
 
 static void one_plan(const struct plan *plan, const char *options) {
   struct plan_back_rule p;
-  unsigned conversions = 1, block = 0, states = 0, reverse = 0, of_grads = 0, split = 0, width = 0;
-  sscanf(options, "%u,%u,%u,%u,%u,%u,%u", &conversions, &block, &states, &reverse, &of_grads, &split, &width);
+  unsigned conversions = 1, block = 0, states = 0, reverse = 0, of_grads = 0, split = 0, width = 0, own = 0;
+  sscanf(options, "%u,%u,%u,%u,%u,%u,%u,%u", &conversions, &block, &states, &reverse, &of_grads, &split, &width, &own);
   if (!plan_back_rule(plan, shape.D, shape.D, shape.B * shape.Hv, conversions, &p))
     exit(fprintf(stderr, "no plan for this device\n"));
   if (block) p.block = block;
@@ -209,9 +209,10 @@ static void one_plan(const struct plan *plan, const char *options) {
   if (of_grads) p.grads = of_grads;
   if (split) p.split = split;
   if (width) p.width = width;
-  printf("%s of %u x %u, %u/%u heads of %u%s: %u,%u,%u,%u,%u,%u,%u", shape.check ? "errors" : "time", shape.B, shape.T,
-         shape.H, shape.Hv, shape.D, shape.gated ? ", gated" : "", p.conversions, p.block, p.states, p.reverse, p.grads,
-         p.split, p.width);
+  if (own) p.own = own;
+  printf("%s of %u x %u, %u/%u heads of %u%s: %u,%u,%u,%u,%u,%u,%u,%u", shape.check ? "errors" : "time", shape.B,
+         shape.T, shape.H, shape.Hv, shape.D, shape.gated ? ", gated" : "", p.conversions, p.block, p.states, p.reverse,
+         p.grads, p.split, p.width, p.own);
   if (plan_back_scan_bytes(plan, &p, true) > plan->shared_bytes || plan_back_grads_bytes(plan, &p) > plan->shared_bytes)
     printf("  does not fit into shared memory\n");
   else if (shape.check)

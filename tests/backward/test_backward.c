@@ -364,7 +364,7 @@ static void compare_betas(const struct delta_args *a, const struct made *got, co
 }
 
 // The fourth rule is of a card with few registers, whose subgroups share the steps of a block. The last one's heads
-// fill tiles, so that gradients of a whole block are written by fours.
+// fill tiles, so that gradients of a whole block are written by fours, and a subgroup has two tiles of columns.
 static void compare_made(deltaic_device *device,
                          void (*look)(const struct delta_args *a, const struct made *got, const struct made *want)) {
   struct backend *cpu;
@@ -376,7 +376,7 @@ static void compare_made(deltaic_device *device,
     const bool whole = i == 4;
     const struct delta_args a = {.H = 2,
                                  .Hv = 4,
-                                 .Dk = whole ? 16 : 11,
+                                 .Dk = whole ? 64 : 11,
                                  .Dv = whole ? 32 : 21,
                                  .n = i == 2 ? 2 : 1,
                                  .r = 1,

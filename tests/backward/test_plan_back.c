@@ -41,6 +41,7 @@ static void check_kernel(const struct plan *plan, enum backward_kernel id, const
                                             [RULE_MATRIX_SPEC_GATED] = 1,
                                             [RULE_MATRIX_SPEC_WHOLE] = 1,
                                             [RULE_MATRIX_SPEC_SPLIT] = p->split,
+                                            [RULE_MATRIX_SPEC_OWN] = p->own,
                                             [RULE_MATRIX_SPEC_SCORES] = plan_back_pool(plan, p).scores,
                                             [RULE_MATRIX_SPEC_POOL] = plan_back_pool(plan, p).all};
   if (id != BACKWARD_rule_matrix_grads) spec[RULE_MATRIX_SPEC_WIDTH] = p->width;
@@ -66,7 +67,7 @@ static void kernels_take_the_shared_memory_that_the_plan_says(void **state) {
           if (!there) continue;
           planned++;
           assert_true(p.block % RULE_MATRIX_CHUNK == 0 && p.prepare.C == RULE_MATRIX_CHUNK);
-          assert_true(3 * p.block / plan.matrix_m <= plan.matrix_sums * p.split); // of grads, in registers
+          assert_true(2 * p.own * p.block / plan.matrix_m <= plan.matrix_sums * p.split); // of grads, in registers
           check_kernel(&plan, p.conversions ? BACKWARD_rule_matrix_states_registers : BACKWARD_rule_matrix_states, &p,
                        p.states, plan_back_scan_bytes(&plan, &p, false));
           check_kernel(&plan, p.conversions ? BACKWARD_rule_matrix_reverse_registers : BACKWARD_rule_matrix_reverse, &p,

@@ -17,12 +17,13 @@ uint64_t plan_back_scan_bytes(const struct plan *plan, const struct plan_back_ru
 }
 
 struct plan_back_pool plan_back_pool(const struct plan *plan, const struct plan_back_rule *p) {
-  const uint32_t C = p->block, tile = plan->matrix_m, columns = p->grads / p->split * tile;
-  const uint32_t slab = (p->Dk | p->Dv) % 32 == 0 ? 32 : 16, slabs = 3 * C * (slab / 8 + 1), decays = C * (C / 4 + 1),
+  const uint32_t C = p->block, tile = plan->matrix_m, columns = p->grads / p->split * p->own * tile;
+  const uint32_t slab = (p->Dk | p->Dv) % 32 == 0 ? 32 : 16, wide = (p->Dk | p->Dv) % 64 == 0 ? 64 : slab;
+  const uint32_t slabs = 2 * C * (slab / 8 + 1), pairs = 3 * C * (wide / 8 + 1), decays = C * (C / 4 + 1),
                  staged = C * (columns / 8 + 1), parts = 2 * p->grads * tile * (tile / 4 + 1);
   const uint32_t rows = p->Dk <= columns ? C : p->split * tile, grads = rows * (columns / 4 + 1);
   const uint32_t scores = max32(max32(slabs, decays), max32(staged, parts));
-  return (struct plan_back_pool){scores, max32(scores + 2 * C * (C / 8 + 1), grads)};
+  return (struct plan_back_pool){scores, max32(max32(scores + 2 * C * (C / 8 + 1), grads), pairs)};
 }
 
 uint64_t plan_back_grads_bytes(const struct plan *plan, const struct plan_back_rule *p) {
@@ -55,13 +56,15 @@ static bool plan_scan(const struct plan *plan, struct plan_back_rule *p, bool re
 }
 
 // Long blocks keep fewer states. In software, whose compiler takes long over them, they are short. Pairs of steps keep
-// a few subgroups busy even where keys have few columns. A subgroup's registers hold three sums for each of its tiles
-// of steps.
+// a few subgroups busy even where keys have few columns. A subgroup's registers hold two sums for each of its tiles of
+// steps and columns. With two tiles of columns it loads half of the left operands, where that leaves enough subgroups.
 static bool plan_grads(const struct plan *plan, struct plan_back_rule *p) {
   for (p->block = plan->software ? 16 : 64; p->block >= CHUNK; p->block -= CHUNK) {
-    const uint32_t tiles = p->block / plan->matrix_m;
-    for (p->split = 1; 3 * tiles > plan->matrix_sums * p->split && tiles % (2 * p->split) == 0;) p->split *= 2;
-    const uint32_t most = plan->software ? 2 : p->split > 1 || p->Dk / plan->matrix_m >= 8 ? 8 : 4;
+    const uint32_t tiles = p->block / plan->matrix_m, columns = p->Dk / plan->matrix_m;
+    for (p->split = 1; 2 * tiles > plan->matrix_sums * p->split && tiles % (2 * p->split) == 0;) p->split *= 2;
+    const uint32_t few = plan->software ? 2 : 4;
+    p->own = columns % (2 * few) == 0 && 4 * tiles <= plan->matrix_sums * p->split ? 2 : 1;
+    const uint32_t most = !plan->software && (p->split > 1 || columns / p->own >= 8) ? 8 : few;
     for (p->grads = most; p->grads >= p->split; p->grads /= 2)
       if (fits(plan, plan_back_grads_bytes(plan, p), p->grads)) return true;
   }

@@ -13,6 +13,7 @@ struct plan_back_rule {
   uint32_t width;                   // value columns of a subgroup of states and reverse: 16 or 32
   uint32_t states, reverse, grads;  // subgroups of a workgroup of each kernel
   uint32_t split;                   // grads: parts of a block's steps, each with subgroups of its own
+  uint32_t own;                     // grads: tiles of columns of a subgroup
 };
 // heads: value heads of all sequences. False: the device has no coopmats, or none that suit.
 bool plan_back_rule(const struct plan *plan, uint32_t Dk, uint32_t Dv, uint32_t heads, bool conversions,

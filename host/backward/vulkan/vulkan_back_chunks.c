@@ -7,8 +7,8 @@ struct chunks_call {
   const struct delta_rule *op;
   struct plan_back_rule p;
   struct rule_matrix_args args;
-  struct tensor rows, states, gates, prepared, whole; // rule_matrix.h
-  uint32_t steps;                                     // of all blocks
+  struct tensor rows, states, gates, prepared, whole, blocks; // rule_matrix.h
+  uint32_t steps;                                             // of all blocks
 };
 
 // Bytes of f32 memory that hold f16 numbers, as a tensor of those.
@@ -39,6 +39,7 @@ static bool make_rooms(struct walk *w, struct chunks_call *v) {
   v->gates = walk_tensor(w, 1, a->scales_at + heads, a->scales_at + heads);
   v->prepared = walk_tensor(w, heads * (p->block / RULE_MATRIX_CHUNK), record, record);
   v->whole = walk_tensor(w, 1, 4, 4);
+  v->blocks = walk_tensor(w, most, 4, 4);
   return !w->status;
 }
 
@@ -54,12 +55,10 @@ static void gates(struct walk *w, const struct chunks_call *v) {
   const uint32_t spec[RULE_MATRIX_GATES_SPECS] = {[RULE_MATRIX_SPEC_LANES] = vulkan_plan(w->c)->block_lanes,
                                                   [RULE_MATRIX_SPEC_BLOCK] = v->p.block,
                                                   [RULE_MATRIX_SPEC_N] = op->a.n};
-  const struct binding bindings[RULE_MATRIX_GATES_BINDINGS] = {[RULE_MATRIX_GATES] = bound(v, v->gates),
-                                                               [RULE_MATRIX_SEQUENCES] = bound(v, op->sequences),
-                                                               [RULE_MATRIX_GATES_WHOLE] = bound(v, v->whole),
-                                                               [RULE_MATRIX_GATES_BETA] = bound(v, op->beta),
-                                                               [RULE_MATRIX_GATES_G] =
-                                                                   bound(v, op->a.gated ? op->g : op->qkv)};
+  const struct binding bindings[RULE_MATRIX_GATES_BINDINGS] = {
+      [RULE_MATRIX_GATES] = bound(v, v->gates),       [RULE_MATRIX_SEQUENCES] = bound(v, op->sequences),
+      [RULE_MATRIX_GATES_WHOLE] = bound(v, v->whole), [RULE_MATRIX_GATES_BLOCKS] = bound(v, v->blocks),
+      [RULE_MATRIX_GATES_BETA] = bound(v, op->beta),  [RULE_MATRIX_GATES_G] = bound(v, op->a.gated ? op->g : op->qkv)};
   back_dispatch(w, BACKWARD_rule_matrix_gates, spec, bindings, &args, (struct grid){args.blocks, 1, 1},
                 4ull * v->steps * args.Hv);
 }
@@ -78,7 +77,7 @@ static void pack(struct walk *w, const struct chunks_call *v) {
                                                  [RULE_MATRIX_SPEC_N] = op->a.n,
                                                  [RULE_MATRIX_SPEC_UNIT] = sizes % 4 == 0 ? 4 : 1};
   const struct binding bindings[RULE_MATRIX_PACK_BINDINGS] = {
-      [RULE_MATRIX_ROWS] = bound(v, v->rows),   [RULE_MATRIX_SEQUENCES] = bound(v, op->sequences),
+      [RULE_MATRIX_ROWS] = bound(v, v->rows),   [RULE_MATRIX_BLOCKS] = bound(v, v->blocks),
       [RULE_MATRIX_GATES] = bound(v, v->gates), [RULE_MATRIX_PACK_QKV] = bound(v, op->qkv),
       [RULE_MATRIX_PACK_DO] = bound(v, d_o),    [RULE_MATRIX_PACK_DSTATE] = bound(v, dstate)};
   back_dispatch(w, BACKWARD_rule_matrix_pack, spec, bindings, &args, (struct grid){args.H + args.Hv, args.blocks, 1},
@@ -162,13 +161,16 @@ static void grads(struct walk *w, const struct chunks_call *v) {
       op->a.n == 1 && args.Dk == v->p.Dk && args.Dv == v->p.Dv && dqkv.stride % 4 == 0 && dqkv.offset % 16 == 0;
   const struct plan_back_pool pool = plan_back_pool(vulkan_plan(w->c), &v->p);
   spec[RULE_MATRIX_SPEC_SPLIT] = v->p.split;
+  spec[RULE_MATRIX_SPEC_OWN] = v->p.own;
   spec[RULE_MATRIX_SPEC_SCORES] = pool.scores;
   spec[RULE_MATRIX_SPEC_POOL] = pool.all;
-  const struct binding bindings[RULE_MATRIX_GRADS_BINDINGS] = {
-      [RULE_MATRIX_ROWS] = bound(v, v->rows),         [RULE_MATRIX_SEQUENCES] = bound(v, op->sequences),
-      [RULE_MATRIX_GRADS_GATES] = bound(v, v->gates), [RULE_MATRIX_STATES] = bound(v, v->states),
-      [RULE_MATRIX_GRADS_DQKV] = back_bind(dqkv, args.add),      [RULE_MATRIX_GRADS_DBETA] = bound(v, dbeta),
-      [RULE_MATRIX_GRADS_DG] = vulkan_bind(dg, dbeta)};
+  const struct binding bindings[RULE_MATRIX_GRADS_BINDINGS] = {[RULE_MATRIX_ROWS] = bound(v, v->rows),
+                                                               [RULE_MATRIX_BLOCKS] = bound(v, v->blocks),
+                                                               [RULE_MATRIX_GRADS_GATES] = bound(v, v->gates),
+                                                               [RULE_MATRIX_STATES] = bound(v, v->states),
+                                                               [RULE_MATRIX_GRADS_DQKV] = back_bind(dqkv, args.add),
+                                                               [RULE_MATRIX_GRADS_DBETA] = bound(v, dbeta),
+                                                               [RULE_MATRIX_GRADS_DG] = vulkan_bind(dg, dbeta)};
   const uint64_t products = 3ull * v->p.Dk * v->p.Dv + v->p.block * (v->p.Dv + 2ull * v->p.Dk);
   back_dispatch(w, BACKWARD_rule_matrix_grads, spec, bindings, &args, (struct grid){args.H, args.blocks, 1},
                 2 * v->steps * args.Hv * products);
@@ -185,7 +187,7 @@ static void small(struct walk *w, const struct chunks_call *v) {
                                                   [RULE_MATRIX_SPEC_DV] = v->p.Dv,
                                                   [RULE_MATRIX_SPEC_N] = op->a.n};
   const struct binding bindings[RULE_MATRIX_SMALL_BINDINGS] = {
-      [RULE_MATRIX_ROWS] = bound(v, v->rows),         [RULE_MATRIX_SEQUENCES] = bound(v, op->sequences),
+      [RULE_MATRIX_ROWS] = bound(v, v->rows),         [RULE_MATRIX_BLOCKS] = bound(v, v->blocks),
       [RULE_MATRIX_SMALL_GATES] = bound(v, v->gates), [RULE_MATRIX_STATES] = bound(v, v->states),
       [RULE_MATRIX_SMALL_QKV] = bound(v, op->qkv),    [RULE_MATRIX_SMALL_DBETA] = bound(v, dbeta)};
   back_dispatch(w, BACKWARD_rule_matrix_small, spec, bindings, &args, (struct grid){args.Hv, args.blocks, 1},
