@@ -57,13 +57,14 @@ static bool plan_scan(const struct plan *plan, struct plan_back_rule *p, bool re
 
 // Long blocks keep fewer states. In software, whose compiler takes long over them, they are short. Pairs of steps keep
 // a few subgroups busy even where keys have few columns. A subgroup's registers hold two sums for each of its tiles of
-// steps and columns. With two tiles of columns it loads half of the left operands, where that leaves enough subgroups.
+// steps and columns, and those of pairs beside them. With two tiles of columns it loads half of the left operands, where
+// that leaves enough subgroups.
 static bool plan_grads(const struct plan *plan, struct plan_back_rule *p) {
   for (p->block = plan->software ? 16 : 64; p->block >= CHUNK; p->block -= CHUNK) {
     const uint32_t tiles = p->block / plan->matrix_m, columns = p->Dk / plan->matrix_m;
-    for (p->split = 1; 2 * tiles > plan->matrix_sums * p->split && tiles % (2 * p->split) == 0;) p->split *= 2;
+    for (p->split = 1; 3 * tiles > plan->matrix_sums * p->split && tiles % (2 * p->split) == 0;) p->split *= 2;
     const uint32_t few = plan->software ? 2 : 4;
-    p->own = columns % (2 * few) == 0 && 4 * tiles <= plan->matrix_sums * p->split ? 2 : 1;
+    p->own = p->split == 1 && columns % (2 * few) == 0 && 4 * tiles <= plan->matrix_sums ? 2 : 1;
     const uint32_t most = !plan->software && (p->split > 1 || columns / p->own >= 8) ? 8 : few;
     for (p->grads = most; p->grads >= p->split; p->grads /= 2)
       if (fits(plan, plan_back_grads_bytes(plan, p), p->grads)) return true;
