@@ -148,8 +148,10 @@ DELTAIC_PRUNE_API deltaic_status deltaic_tune_save_adapter(deltaic_tune *tune, c
 /* Writes the checkpoint at `path`, a folder, with adapters merged: its files, with the tensors that the adapters change
  * in their places and formats. The bits are those of a model that is opened with these adapters. To train or prune a
  * model with adapters, merge them first. adapter: a folder as in deltaic_model_options. out, force: as of
- * deltaic_tune_save(). */
-DELTAIC_PRUNE_API deltaic_status deltaic_tune_merge(const char *path, const char *adapter, const char *out, bool force);
+ * deltaic_tune_save(). progress: bytes of merged tensors, called before the files are copied and before every tensor;
+ * may be NULL. */
+DELTAIC_PRUNE_API deltaic_status deltaic_tune_merge(const char *path, const char *adapter, const char *out, bool force,
+                                                    deltaic_progress progress, void *user);
 /* Check, before long work, whether these would accept the arguments. path: the checkpoint that is to be trained. */
 DELTAIC_PRUNE_API deltaic_status deltaic_tune_check(const char *path, const char *out, bool force);
 DELTAIC_PRUNE_API deltaic_status deltaic_tune_check_adapter(const char *path, const char *out, bool force);

@@ -13,6 +13,19 @@ int merged_check(const char *adapter, const char *out) {
   return complain(EXIT_FAILED, "%s: is the adapter, and would be replaced", out);
 }
 
+static bool on_merged(void *user, uint64_t done, uint64_t total) {
+  progress_show(user, done, total);
+  return !interrupted();
+}
+
+int merged_write(const char *model, const char *adapter, const char *out, bool force, bool quiet) {
+  struct progress progress;
+  progress_begin(&progress, "merging", "B", quiet);
+  const deltaic_status status = deltaic_tune_merge(model, adapter, out, force, on_merged, &progress);
+  progress_clear();
+  return complain_status(status);
+}
+
 static char *temporary_name(const char *out) {
   char *top = out ? NULL : platform_temporary_folder(), *path = NULL;
   if (top) {
@@ -25,13 +38,13 @@ static char *temporary_name(const char *out) {
   return name;
 }
 
-int merged_make(struct merged *m, const char *model, const char *adapter, const char *out) {
+int merged_make(struct merged *m, const char *model, const char *adapter, const char *out, bool quiet) {
   m->folder = temporary_name(out);
   m->name = must_resize(NULL, strlen(model) + strlen(adapter) + sizeof " with ");
   if (!m->folder) return complain(EXIT_FAILED, "out of memory: the name of a folder");
   sprintf(m->name, "%s with %s", model, adapter);
   complain_rename(m->folder, m->name);
-  return complain_status(deltaic_tune_merge(model, adapter, m->folder, false));
+  return merged_write(model, adapter, m->folder, false, quiet);
 }
 
 static int delete_file(void *user, const char *name) {

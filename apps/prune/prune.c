@@ -245,7 +245,7 @@ static int find_model(struct prune_work *w) {
   w->model = r->engine.model;
   if (code || !r->adapter) return code;
   if (r->out) code = merged_check(r->adapter, r->out);
-  if (!code) code = merged_make(&w->merged, r->engine.model, r->adapter, r->out);
+  if (!code) code = merged_make(&w->merged, r->engine.model, r->adapter, r->out, r->engine.quiet);
   w->model = w->merged.folder;
   return code;
 }
@@ -256,7 +256,9 @@ static int prune(const struct prune_request *r) {
   int code = find_model(&w);
   if (!code) code = r->sweep ? prune_sweep(&w) : prune_once(&w);
   prune_work_free(&w);
-  return w.open ? engine_close(&w.engine, code) : code;
+  if (w.open) code = engine_close(&w.engine, code);
+  merged_delete(&w.merged);
+  return code;
 }
 
 int command_prune(int argc, char **argv) {

@@ -48,7 +48,6 @@ void prune_work_free(struct prune_work *w) {
   corpus_free(&w->text);
   corpus_free(&w->eval);
   corpus_free(&w->recover);
-  merged_delete(&w->merged);
 }
 
 static int read_ids(const struct prune_work *w, const char *path, uint32_t most, struct corpus *out) {

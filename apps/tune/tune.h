@@ -53,6 +53,8 @@ struct tune_work {
 };
 
 // Each returns an exit code, and prints a message if it is not EXIT_OK.
+int tune_train(struct tune_request *r);       // tune_work.c: everything from the request to the report
+int tune_merge(const struct tune_request *r); // tune_work.c: with an adapter and nothing to train on
 // tune_start.c: a task's rows; from nothing: makes w->made, with a tokenizer.
 int tune_start(struct tune_work *w);
 void tune_start_end(struct tune_work *w);

@@ -10,6 +10,9 @@ struct merge {
   const char *path, *adapter;
   struct deltaic_model model; // its checkpoint's tensors are read as the adapters change them
   struct weight_files files;
+  deltaic_progress progress;
+  void *user;
+  uint64_t done, total; // bytes of merged tensors
 };
 
 // Rounded to the tensor's format a sum may be infinite.
@@ -39,23 +42,37 @@ static deltaic_status merge_tensor(const struct merge *m, struct file_tensor *t,
   return status;
 }
 
+static deltaic_status report(const struct merge *m) {
+  if (!m->progress || m->progress(m->user, m->done, m->total)) return DELTAIC_OK;
+  return fail(DELTAIC_CANCELLED, "%s: cancelled while adapters were merged", m->path);
+}
+
 static deltaic_status fill_merged(void *user, const char *folder) {
-  const struct merge *m = user;
+  struct merge *m = user;
   struct checkpoint *c = m->model.checkpoint;
-  deltaic_status status = weight_files_copy(&m->files, m->path, folder);
-  for (uint64_t i = 0; i < checkpoint_count(c) && !status; i++)
-    if (checkpoint_at(c, i)->change) status = merge_tensor(m, checkpoint_at(c, i), folder);
-  return status;
+  for (uint64_t i = 0; i < checkpoint_count(c); i++)
+    if (checkpoint_at(c, i)->change) m->total += checkpoint_at(c, i)->bytes;
+  deltaic_status status = report(m);
+  if (!status) status = weight_files_copy(&m->files, m->path, folder);
+  for (uint64_t i = 0; i < checkpoint_count(c) && !status; i++) {
+    struct file_tensor *t = checkpoint_at(c, i);
+    if (!t->change) continue;
+    status = report(m);
+    if (!status) status = merge_tensor(m, t, folder);
+    m->done += t->bytes;
+  }
+  return status ? status : report(m);
 }
 
 // Opening the model checks that every tensor of the adapters has a place in it.
-deltaic_status deltaic_tune_merge(const char *path, const char *adapter, const char *out, bool force) {
+deltaic_status deltaic_tune_merge(const char *path, const char *adapter, const char *out, bool force,
+                                  deltaic_progress progress, void *user) {
   if (!path || !adapter || !out)
     return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_tune_merge: %s is NULL",
                 !path      ? "path"
                 : !adapter ? "adapter"
                            : "out");
-  struct merge m = {.path = path, .adapter = adapter};
+  struct merge m = {.path = path, .adapter = adapter, .progress = progress, .user = user};
   const deltaic_model_options o = {.size = sizeof o, .adapter = adapter};
   deltaic_status status = adapter_check_merged(path);
   if (!status) status = model_declare(&m.model, NULL, path, &o);

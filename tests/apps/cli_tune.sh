@@ -166,7 +166,7 @@ run 0 tune "$tiny" "$dir/into" --adapter "$dir/adapter" && out_has '^adapter .*a
 same merged into; nothing_left
 run 0 tune "$tiny" "$dir/into" --adapter "$dir/adapter" --force --json && json && out_has '"adapter": '
 refused 1 'is there already (--force' tune "$tiny" "$dir/into" --adapter "$dir/adapter"
-refused 2 'without --text nothing is trained: --adapter is merged, and takes no --steps' tune "$tiny" "$dir/new" --adapter "$dir/adapter" --steps 3
+refused 2 'with neither --text nor --task, --adapter is only merged: it takes no --steps' tune "$tiny" "$dir/new" --adapter "$dir/adapter" --steps 3
 refused 2 'give CHECKPOINT and OUT' tune "$tiny" --adapter "$dir/adapter"
 cp "$tiny/config.json" "$dir/adapter" # now --force could replace it
 refused 1 'is the adapter, and would be replaced' tune "$tiny" "$dir/adapter" --adapter "$dir/adapter" --force

@@ -66,6 +66,17 @@ static void adapters_of_embeddings_are_transposed(void **state) {
   checkpoint_close(adapter);
 }
 
+struct stop {
+  uint64_t at, last;
+};
+
+static bool stop_from(void *user, uint64_t done, uint64_t total) {
+  struct stop *stop = user;
+  assert_true(done >= stop->last && done <= total);
+  stop->last = done;
+  return done < stop->at;
+}
+
 // Merging alone writes what a training saves whose steps made the adapters; and refuses what it cannot merge.
 static void adapters_are_merged_into_a_folder(void **state) {
   const deltaic_tune_options o = {.size = sizeof o, .rank = 4, .adapt = "embeddings,o_proj"};
@@ -75,7 +86,7 @@ static void adapters_are_merged_into_a_folder(void **state) {
   assert_ok(deltaic_tune_save(tune, place("saved"), false));
   assert_ok(deltaic_tune_save_adapter(tune, place("parts"), false));
   deltaic_tune_free(tune);
-  assert_ok(deltaic_tune_merge(MODEL, place("parts"), place("together"), false));
+  assert_ok(deltaic_tune_merge(MODEL, place("parts"), place("together"), false, NULL, NULL));
   assert_ok(checkpoint_open(place("saved"), &saved));
   assert_ok(checkpoint_open(place("together"), &merged));
   assert_int_equal(checkpoint_count(merged), checkpoint_count(saved));
@@ -89,15 +100,22 @@ static void adapters_are_merged_into_a_folder(void **state) {
   checkpoint_close(merged);
   assert_true(file_exists(place("together/config.json")) && file_exists(place("together/tokenizer.json")));
   assert_false(file_exists(place("together/reference.safetensors")));
-  assert_int_equal(deltaic_tune_merge(MODEL, place("parts"), place("together"), false), DELTAIC_INVALID_ARGUMENT);
-  assert_ok(deltaic_tune_merge(MODEL, place("parts"), place("together"), true));
-  assert_int_equal(deltaic_tune_merge(MODEL, place("parts"), MODEL, true), DELTAIC_INVALID_ARGUMENT);
-  assert_int_equal(
-      deltaic_tune_merge(TESTS_DIR "/vectors/models/gguf_blocks/model.gguf", place("parts"), place("nothing"), false),
-      DELTAIC_UNSUPPORTED);
+  assert_int_equal(deltaic_tune_merge(MODEL, place("parts"), place("together"), false, NULL, NULL),
+                   DELTAIC_INVALID_ARGUMENT);
+  assert_ok(deltaic_tune_merge(MODEL, place("parts"), place("together"), true, NULL, NULL));
+  assert_int_equal(deltaic_tune_merge(MODEL, place("parts"), MODEL, true, NULL, NULL), DELTAIC_INVALID_ARGUMENT);
+  assert_int_equal(deltaic_tune_merge(TESTS_DIR "/vectors/models/gguf_blocks/model.gguf", place("parts"),
+                                      place("nothing"), false, NULL, NULL),
+                   DELTAIC_UNSUPPORTED);
   assert_non_null(strstr(deltaic_last_error(), "adapters are merged into a model's folder only"));
-  assert_int_equal(deltaic_tune_merge(MODEL, NULL, place("nothing"), false), DELTAIC_INVALID_ARGUMENT);
+  assert_int_equal(deltaic_tune_merge(MODEL, NULL, place("nothing"), false, NULL, NULL), DELTAIC_INVALID_ARGUMENT);
   assert_non_null(strstr(deltaic_last_error(), "adapter is NULL"));
+  for (uint64_t at = 0; at < 2; at++) { // before anything is copied; after a tensor
+    struct stop stop = {.at = at};
+    assert_int_equal(deltaic_tune_merge(MODEL, place("parts"), place("nothing"), false, stop_from, &stop),
+                     DELTAIC_CANCELLED);
+    assert_int_equal(stop.last > 0, at > 0);
+  }
   assert_false(file_exists(place("nothing")));
 }
 
@@ -228,7 +246,7 @@ static void numbers_that_overflow_are_not_merged(void **state) {
   assert_ok(tensor_file_end(&file));
   checkpoint_close(c);
   free(values);
-  assert_int_equal(deltaic_tune_merge(MODEL, place("large"), place("overflow"), false), DELTAIC_BAD_FILE);
+  assert_int_equal(deltaic_tune_merge(MODEL, place("large"), place("overflow"), false, NULL, NULL), DELTAIC_BAD_FILE);
   assert_non_null(strstr(deltaic_last_error(), "down_proj.weight is not finite (NaN or infinity) with"));
   assert_false(file_exists(place("overflow")));
 }

@@ -75,7 +75,8 @@ static void pack(struct walk *w, const struct chunks_call *v) {
                                                  [RULE_MATRIX_SPEC_DK] = v->p.Dk,
                                                  [RULE_MATRIX_SPEC_DV] = v->p.Dv,
                                                  [RULE_MATRIX_SPEC_N] = op->a.n,
-                                                 [RULE_MATRIX_SPEC_UNIT] = sizes % 4 == 0 ? 4 : 1};
+                                                 [RULE_MATRIX_SPEC_UNIT] =
+                                                     sizes % 4 == 0 && (op->qkv.offset | d_o.offset) % 16 == 0 ? 4 : 1};
   const struct binding bindings[RULE_MATRIX_PACK_BINDINGS] = {
       [RULE_MATRIX_ROWS] = bound(v, v->rows),   [RULE_MATRIX_BLOCKS] = bound(v, v->blocks),
       [RULE_MATRIX_GATES] = bound(v, v->gates), [RULE_MATRIX_PACK_QKV] = bound(v, op->qkv),
