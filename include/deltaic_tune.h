@@ -155,7 +155,7 @@ DELTAIC_PRUNE_API deltaic_status deltaic_tune_merge(const char *path, const char
 /* Check, before long work, whether these would accept the arguments. path: the checkpoint that is to be trained. */
 DELTAIC_PRUNE_API deltaic_status deltaic_tune_check(const char *path, const char *out, bool force);
 DELTAIC_PRUNE_API deltaic_status deltaic_tune_check_adapter(const char *path, const char *out, bool force);
-/* Checks that ids stand for the same tokens, if both folders have a tokenizer. INVALID_ARGUMENT names the first that do
+/* Checks that ids stand for the same tokens, if both folders have a tokenizer that this library reads. INVALID_ARGUMENT names the first that do
  * not. deltaic_tune_create() calls it too. */
 DELTAIC_PRUNE_API deltaic_status deltaic_tune_check_teacher(const char *path, const char *teacher);
 

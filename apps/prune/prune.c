@@ -211,9 +211,16 @@ static int look_at_result(struct prune_work *w) {
   return code;
 }
 
+static int report(const struct prune_work *w) {
+  if (w->r->as_json) return prune_json(w);
+  prune_print(w);
+  return EXIT_OK;
+}
+
 // What precedes a recovery is not lost if that is stopped. Returns the exit code.
 static int keep_unrecovered(struct prune_work *w, int code) {
-  const int failed = complain_status(deltaic_pruning_commit(w->pruning));
+  int failed = complain_status(deltaic_pruning_commit(w->pruning));
+  if (!failed) failed = report(w);
   if (failed) return failed;
   return complain(code, "%s: is the pruned%s model, without the recovery", w->r->out,
                   w->r->refit ? " and refitted" : "");
@@ -221,8 +228,7 @@ static int keep_unrecovered(struct prune_work *w, int code) {
 
 static int prune_once(struct prune_work *w) {
   const struct prune_request *r = w->r;
-  int code = prune_read_texts(w);
-  if (!code) code = prune_measure(w);
+  int code = prune_measure(w);
   if (!code) code = select_channels(w);
   if (!code) code = prune_measure_whole(w);
   if (!code) code = write_checkpoint(w);
@@ -230,22 +236,19 @@ static int prune_once(struct prune_work *w) {
   if (w->unrecovered) return keep_unrecovered(w, code);
   if (!code && interrupted()) code = EXIT_INTERRUPTED;
   if (!code) code = complain_status(deltaic_pruning_commit(w->pruning));
-  if (code) return code;
-  if (r->as_json)
-    code = prune_json(w);
-  else
-    prune_print(w);
+  if (!code) code = report(w);
   return code || !r->plot ? code : prune_plot(w, r->plot);
 }
 
-// Checks OUT, and merges adapters beside it.
-static int find_model(struct prune_work *w) {
+// Checks OUT, reads the texts, and merges adapters beside OUT.
+static int prepare(struct prune_work *w) {
   const struct prune_request *r = w->r;
   int code = r->out ? complain_status(deltaic_pruning_check(r->engine.model, r->out, r->force)) : EXIT_OK;
+  if (!code && r->adapter && r->out) code = merged_check(r->adapter, r->out);
+  if (!code) code = prune_read_texts(w);
   w->model = r->engine.model;
   if (code || !r->adapter) return code;
-  if (r->out) code = merged_check(r->adapter, r->out);
-  if (!code) code = merged_make(&w->merged, r->engine.model, r->adapter, r->out, r->engine.quiet);
+  code = merged_make(&w->merged, r->engine.model, r->adapter, r->out, r->engine.quiet);
   w->model = w->merged.folder;
   return code;
 }
@@ -253,7 +256,7 @@ static int find_model(struct prune_work *w) {
 static int prune(const struct prune_request *r) {
   struct prune_work w = {.r = r, .nll_before = NAN, .nll_after = NAN, .nll_refit = NAN, .nll_recover = NAN};
   interrupt_catch();
-  int code = find_model(&w);
+  int code = prepare(&w);
   if (!code) code = r->sweep ? prune_sweep(&w) : prune_once(&w);
   prune_work_free(&w);
   if (w.open) code = engine_close(&w.engine, code);

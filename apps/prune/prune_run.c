@@ -80,7 +80,7 @@ static int calibrate(struct prune_work *w) {
   deltaic_statistics_info before, after;
   deltaic_statistics_get_info(w->statistics, &before);
   // Without --text and --refit, statistics of another text are used as they are.
-  if (w->r->text_of_recover && !w->r->refit &&
+  if (w->r->text_of_recover && !w->r->refit && before.tokens &&
       !deltaic_statistics_begun_with(w->statistics, w->text.tokens, w->text.count))
     return EXIT_OK;
   int code = open_model(w);
@@ -159,7 +159,6 @@ int prune_measure(struct prune_work *w) {
   const bool activations = wants_activations(r), gradients = r->about.gradients || r->sweep;
   int code = EXIT_OK;
   if ((activations || gradients) && (r->text || r->statistics)) code = open_statistics(w);
-  if (!code && r->text) code = read_text(w);
   if (!code && r->text && activations) code = calibrate(w);
   if (!code && r->text && gradients) code = measure_gradients(w);
   return code;
@@ -239,16 +238,20 @@ static void hold_back(struct prune_work *w) {
             text_count(all).text, w->r->recover);
 }
 
-int prune_read_texts(struct prune_work *w) {
+static int read_recover(struct prune_work *w) {
   const size_t step = 2 * (size_t)w->r->window, held = w->r->eval ? 0 : w->r->window;
-  int code = w->r->eval ? read_ids(w, w->r->eval, 0, &w->eval) : EXIT_OK;
-  if (code || !w->r->recover) return code;
-  code = read_ids(w, w->r->recover, w->r->tokens, &w->recover);
+  int code = read_ids(w, w->r->recover, w->r->tokens, &w->recover);
   if (!code && w->recover.count < step + held)
     return complain(EXIT_FAILED, "%s: too short: it has %zu tokens, and a step of --recover reads %zu%s", w->r->recover,
                     w->recover.count, step, held ? "; without --eval one more window is held back" : "");
   if (!code && held) hold_back(w);
   return code;
+}
+
+int prune_read_texts(struct prune_work *w) {
+  int code = w->r->eval ? read_ids(w, w->r->eval, 0, &w->eval) : EXIT_OK;
+  if (!code && w->r->recover) code = read_recover(w);
+  return code || !w->r->text ? code : read_text(w);
 }
 
 int prune_recover(struct prune_work *w) {

@@ -122,8 +122,7 @@ int prune_sweep(struct prune_work *w) {
   char *temporary = platform_temporary_folder();
   snprintf(s.folder, sizeof s.folder, "%.400s/deltaic-sweep", temporary ? temporary : ".");
   free(temporary);
-  int code = prune_read_texts(w);
-  if (!code) code = prune_measure(w);
+  int code = prune_measure(w);
   if (!code) code = prune_measure_whole(w);
   if (!code) code = list_rows(&s);
   for (int i = 0; i < s.count && !code; ++i)

@@ -27,7 +27,7 @@ static void settings_of(const struct tune_work *w, struct setting s[SETTINGS]) {
                          {"--accumulate", false, r->accumulate},
                          {"--in-order", false, r->in_order},
                          {"--seed", false, r->seed},
-                         {r->task ? "task" : "text", true, rows_hash(&w->rows)},
+                         {"text or task", true, rows_hash(&w->rows)},
                          {"held-out text, or with none", true, w->held.piece_count ? rows_hash(&w->held) : 0},
                          {"the number of steps", false, w->steps},
                          {"the number of rows", false, w->all_rows},

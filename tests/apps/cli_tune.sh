@@ -48,7 +48,7 @@ differs() { refused 1 "parts.state: .*$1" "$tiny" "$dir/parts" "${steps[@]}" --r
 differs 'seed was 0 and is 9 now' --seed 9
 differs 'window was 48 and is 40 now' -w 40
 differs 'schedule was cosine and is constant now' --schedule constant
-differs 'is a training with another text$' --text "$tiny/config.json"
+differs 'is a training with another text or task$' --text "$tiny/config.json"
 differs 'is a training with another held-out text, or with none$' --held-out "$text"
 differs 'was trained with decay 0, and this training has decay 0.5$' --decay 0.5
 differs 'was trained with rank 4, and this training has rank 8$' --lora 8

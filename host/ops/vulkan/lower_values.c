@@ -23,7 +23,7 @@ static bool reads_half(const struct recorder *c, const struct oplist *l, const s
 static bool only_products_read_half(const struct recorder *c, const struct oplist *l, struct tensor t, uint32_t i) {
   bool found = false;
   if (!t.value || t.cols < 4 || l->values[t.value - 1].bound.buffer) return false;
-  for (i++; i < l->count; i++)
+  for (i++; i < l->count && i <= l->values[t.value - 1].last_read; i++)
     if (op_reads(&l->ops[i], t)) {
       found = true;
       if (!reads_half(c, l, &l->ops[i], t)) return false;
@@ -31,10 +31,12 @@ static bool only_products_read_half(const struct recorder *c, const struct oplis
   return found;
 }
 
-// The best dtype for operation i's output: the products' input dtype if only products read it, else f32. A
-// gated norm keeps its input's dtype, and so does a glu whose x the output is, so the product after them decides.
+// The best dtype for operation i's output: the products' input dtype if only products read it, else f32. A gated norm
+// keeps its input's dtype, and so does a glu whose x the output is, so the product after them decides. What is bound to
+// the caller's memory stays f32.
 static enum dtype wanted_dtype(const struct recorder *c, const struct oplist *l, uint32_t i) {
   const struct tensor t = l->ops[i].t[0];
+  if (t.value && l->values[t.value - 1].bound.buffer) return DTYPE_F32;
   const uint32_t reader = oplist_reader(l, t, i);
   if (!reader) return only_products_read_half(c, l, t, i) ? DTYPE_F16 : DTYPE_F32;
   const struct op *op = &l->ops[reader];
