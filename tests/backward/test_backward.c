@@ -266,21 +266,28 @@ enum { TEXTS = 3, MADE_T = 58 };
 enum { SMALL_BETAS = 8 };
 static const float *small_betas; // factors of beta, in turn; NULL: 1
 
-// Kernels are told that nothing has added to the gradient of qkv yet: they overwrite what is there.
+static void scale_and_add(struct tensor t, float by, float x) { // times `by`, then plus x
+  for (uint32_t r = 0; r < t.rows; r++)
+    for (uint32_t c = 0; c < t.cols; c++) f32_row(&t, r)[c] = (by ? by * f32_row(&t, r)[c] : 0) + x;
+}
+
+// Kernels are told that nothing has added to the gradient of qkv yet: they overwrite what is there. If `adds`,
+// something has, which is taken away again.
+static bool adds;
 static void walk_rule(struct setup *s, const struct delta_rule *rule) {
   const struct tensor dqkv = gradient(s, rule->qkv);
   if (s->walk.functions != &backward_on_vulkan) {
     walk(s);
     return;
   }
-  for (uint32_t r = 0; r < dqkv.rows; r++)
-    for (uint32_t c = 0; c < dqkv.cols; c++) f32_row(&dqkv, r)[c] = NAN;
+  scale_and_add(dqkv, 0, adds ? 64 : NAN);
   ((struct vulkan_recorder *)s->walk.c)->list = &s->list;
   backend->functions->recorder_begin(s->walk.c, false, NULL);
-  s->walk.fresh = 1u << 2;
+  s->walk.fresh = adds ? 0 : 1u << 2;
   s->walk.functions->delta_rule(&s->walk, rule);
   assert_ok(s->walk.status);
   assert_ok(backend->functions->recorder_run(s->walk.c));
+  if (adds) scale_and_add(dqkv, 1, -64);
 }
 
 // A call with states before and gradients after it. Gradients of o come near f16's largest number, as they do before an
@@ -363,17 +370,19 @@ static void compare_betas(const struct delta_args *a, const struct made *got, co
     compare_with("dbeta", gradient(got->s, got->rule.beta), gradient(want->s, want->rule.beta), h, 1);
 }
 
-// The fourth rule is of a card with few registers, whose subgroups share the steps of a block. The last one's heads
-// fill tiles, so that gradients of a whole block are written by fours, and a subgroup has two tiles of columns.
+// The fourth rule is of a card with few registers, whose subgroups share the steps of a block. The last two's heads
+// fill tiles, so that gradients of a whole block are written by fours, and a subgroup has two tiles of columns; the
+// last one adds to gradients.
 static void compare_made(deltaic_device *device,
                          void (*look)(const struct delta_args *a, const struct made *got, const struct made *want)) {
   struct backend *cpu;
   assert_ok(backend_open_cpu(1, &cpu));
   struct plan *plan = &vulkan_device(device->backend)->plan;
   const uint32_t sums = plan->matrix_sums;
-  for (int i = 0; i < 5; i++) {
+  for (int i = 0; i < 6; i++) {
     plan->matrix_sums = i == 3 ? 4 : sums;
-    const bool whole = i == 4;
+    const bool whole = i >= 4;
+    adds = i == 5;
     const struct delta_args a = {.H = 2,
                                  .Hv = 4,
                                  .Dk = whole ? 64 : 11,
@@ -394,6 +403,7 @@ static void compare_made(deltaic_device *device,
     free_setup(got.s);
   }
   plan->matrix_sums = sums;
+  adds = false;
   matrices = MATRICES_NONE;
   cpu->functions->close(cpu);
 }
