@@ -20,7 +20,7 @@ int main(int argc, char **argv) {
   must(deltaic_tokenizer_open(argv[1], &tokenizer));
   must(deltaic_tokenizer_encode(tokenizer, text, fread(text, 1, sizeof text, stdin), false, ids, 1 << 16, &count));
   deltaic_tokenizer_close(tokenizer);
-  if (count < TOKENS) return fprintf(stderr, "tune: the text has less than %d tokens\n", TOKENS), 1;
+  if (count < TOKENS) return fprintf(stderr, "tune: the text has fewer than %d tokens\n", TOKENS), 1;
 
   must(deltaic_tune_create(argv[1], NULL, &tune)); // NULL: LoRA
   for (int32_t step = 0, *at = ids; step < STEPS; ++step, at += ROWS * (LENGTH + 1)) {

@@ -104,7 +104,8 @@ DELTAIC_PRUNE_API deltaic_status deltaic_calibrate(deltaic_statistics *statistic
                                                    const int32_t *tokens, size_t count, deltaic_progress progress,
                                                    void *user);
 
-/* Whether deltaic_calibrate() would accept this text: nothing was measured yet, or the text's beginning. */
+/* Whether deltaic_calibrate() would accept this text: the statistics are empty, or what they measured is the beginning
+ * of this text. */
 DELTAIC_PRUNE_API bool deltaic_statistics_begun_with(const deltaic_statistics *statistics, const int32_t *tokens,
                                                      size_t count);
 

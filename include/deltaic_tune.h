@@ -23,8 +23,8 @@ typedef struct deltaic_tune deltaic_tune;
 
 /* What is trained: tensors whose name contains one of several texts. Matrices in `adapt` are trained by LoRA: W = W0 +
  * alpha / rank B A, where only A (rank, in) and B (out, rank) are trained. Tensors in `whole` are trained themselves;
- * a tensor in both lists too, but a text of `adapt` must give some matrix an adapter. Texts are separated by commas; ""
- * is an empty list.
+ * so is a tensor in both lists. Each text of `adapt` must match at least one matrix that is not in `whole`. Texts are
+ * separated by commas; "" is an empty list.
  *
  * The loss is CE + weight KD: the mean cross entropy, and with a teacher the mean of temperature^2 KL(teacher ||
  * model) at that temperature. */
@@ -145,18 +145,17 @@ DELTAIC_PRUNE_API deltaic_status deltaic_tune_save(deltaic_tune *tune, const cha
 /* Writes adapter_config.json and adapter_model.safetensors, PEFT's format, which deltaic_model_options reads. Tensors
  * that are trained themselves are stored whole. */
 DELTAIC_PRUNE_API deltaic_status deltaic_tune_save_adapter(deltaic_tune *tune, const char *out, bool force);
-/* Writes the checkpoint at `path`, a folder, with adapters merged: its files, with the tensors that the adapters change
- * in their places and formats. The bits are those of a model that is opened with these adapters. To train or prune a
- * model with adapters, merge them first. adapter: a folder as in deltaic_model_options. out, force: as of
- * deltaic_tune_save(). progress: bytes of merged tensors, called before the files are copied and before every tensor;
- * may be NULL. */
+/* Writes a copy of the checkpoint folder `path` with the adapters merged. Changed tensors keep their places and formats.
+ * A model opened with the same adapters has the same bits. deltaic_tune_create() and the functions of deltaic_prune.h
+ * take no adapters: give them this copy. adapter: a folder as in deltaic_model_options. out, force: as in
+ * deltaic_tune_save(). progress: counts bytes of changed tensors; may be NULL. */
 DELTAIC_PRUNE_API deltaic_status deltaic_tune_merge(const char *path, const char *adapter, const char *out, bool force,
                                                     deltaic_progress progress, void *user);
 /* Check, before long work, whether these would accept the arguments. path: the checkpoint that is to be trained. */
 DELTAIC_PRUNE_API deltaic_status deltaic_tune_check(const char *path, const char *out, bool force);
 DELTAIC_PRUNE_API deltaic_status deltaic_tune_check_adapter(const char *path, const char *out, bool force);
-/* Checks that ids stand for the same tokens, if both folders have a tokenizer that this library reads. INVALID_ARGUMENT names the first that do
- * not. deltaic_tune_create() calls it too. */
+/* If both folders have a tokenizer that this library reads, checks that every id that both have stands for the same
+ * token. INVALID_ARGUMENT: one does not; the message has the first such id. deltaic_tune_create() calls it too. */
 DELTAIC_PRUNE_API deltaic_status deltaic_tune_check_teacher(const char *path, const char *teacher);
 
 /* Saves what the next steps depend on, without any gradient that has been added. note: a text of the caller that is

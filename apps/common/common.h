@@ -32,7 +32,7 @@ int complain_status(deltaic_status status);
 int complain_work(deltaic_status status);
 int complain_output(void);
 int complain_file(const char *path, int code); // code: an errno
-// Messages have `name` in place of `folder`, a temporary one, from here on; NULL: they have it no more.
+// From now on messages show `name` in place of the temporary folder `folder`. NULL, NULL ends this.
 void complain_rename(const char *folder, const char *name);
 const char *errno_text(int code); // in the library's wording
 // Replaces control characters of files and names by ?, like the library's messages, because terminals interpret them.

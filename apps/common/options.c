@@ -231,7 +231,7 @@ const char *option_given_of(const struct arguments *arguments, const char *const
 static bool store_item(const struct item *item, struct arguments *arguments) {
   const struct option *option = item->option;
   if (option->once && option_given(arguments, option->name)) {
-    complain(EXIT_USAGE, "%s is given twice, and only one is possible", item->spelling);
+    complain(EXIT_USAGE, "%s may be given only once", item->spelling);
     return false;
   }
   if (!store(option, item->text)) {

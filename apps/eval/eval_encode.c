@@ -107,8 +107,10 @@ static int check_words(const struct encoder *e, size_t index, const struct eval_
     deltaic_status status = deltaic_tokenizer_encode(e->tokenizer, word, length, false, NULL, 0, &count);
     if (status) return complain_status(status);
     if (length && !count)
-      return refuse(e, index, "the checkpoint's tokenizer has no token for \"%.*s\"; is it a model of this test?",
-                    (int)(length < 40 ? length : 40), word);
+      return refuse(
+          e, index,
+          "the tokenizer has no token for \"%.*s\"; give the options of this test that the model was trained with",
+          (int)(length < 40 ? length : 40), word);
     word += length;
   }
   return EXIT_OK;

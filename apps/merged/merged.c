@@ -10,7 +10,7 @@
 
 int merged_check(const char *adapter, const char *out) {
   if (!same_file(adapter, out)) return EXIT_OK;
-  return complain(EXIT_FAILED, "%s: is the adapter, and would be replaced", out);
+  return complain(EXIT_FAILED, "%s: is the folder of --adapter; choose another OUT", out);
 }
 
 static bool on_merged(void *user, uint64_t done, uint64_t total) {

@@ -31,14 +31,16 @@ static const struct usage usage = {
         "stable rank, rank: the numerical rank). --volume-lost 0.1 keeps as few as possible while at most a tenth of "
         "the activations' length is lost. If layers keep different numbers (--per-layer, or a list), only Deltaic "
         "loads the checkpoint; fla and transformers load all others.\n\n"
-        "With --adapter the adapters are merged first: CHECKPOINT with them is what is pruned, and the original that "
-        "OUT is compared with. OUT is whole, without adapters. Meanwhile a merged copy of CHECKPOINT is beside OUT.\n\n"
+        "With --adapter the adapters are merged into a temporary copy of CHECKPOINT beside OUT (--sweep: in the folder "
+        "for temporary files). The command prunes this merged model and compares OUT with it. OUT is a whole "
+        "checkpoint "
+        "without adapters.\n\n"
         "A text is a file of plain text, JSONL with a field \"text\" (.jsonl), or token ids (.safetensors, the tensor "
         "\"tokens\").\n\n"
-        "OUT appears only when it is complete. After Ctrl-C during the recovery it is the pruned model. --statistics "
-        "FILE keeps what the calibration has measured, also after "
-        "Ctrl-C. The same command then continues where it stopped, and other methods and targets need no second "
-        "calibration.",
+        "OUT appears only when it is complete. If Ctrl-C stops the recovery, OUT is the pruned model without the "
+        "recovery; to repeat the recovery, add --force. --statistics FILE keeps the measurements of the calibration, "
+        "also after Ctrl-C during the calibration. The same command then continues the calibration. Other methods and "
+        "targets need no second calibration.",
     .examples = "  deltaic prune models/mine models/half --cut 0.5 --text book.txt\n"
                 "  deltaic prune models/mine models/half --cut 0.5 --text book.txt --refit --eval other.txt\n"
                 "  deltaic prune models/mine models/small --cut 0.75 --refit --recover books.txt\n"
@@ -217,12 +219,12 @@ static int report(const struct prune_work *w) {
   return EXIT_OK;
 }
 
-// What precedes a recovery is not lost if that is stopped. Returns the exit code.
+// If the recovery is stopped, the work before it is kept. Returns the exit code.
 static int keep_unrecovered(struct prune_work *w, int code) {
   int failed = complain_status(deltaic_pruning_commit(w->pruning));
   if (!failed) failed = report(w);
   if (failed) return failed;
-  return complain(code, "%s: is the pruned%s model, without the recovery", w->r->out,
+  return complain(code, "%s: has the pruned%s model; the recovery was stopped", w->r->out,
                   w->r->refit ? " and refitted" : "");
 }
 

@@ -9,16 +9,18 @@
 static const struct usage usage = {
     .name = "tune",
     .arguments = "[options] CHECKPOINT OUT",
-    .summary = "Trains a checkpoint on texts and writes it to OUT in the same files and formats. With "
-               "--from-config, no CHECKPOINT: a new model. --task: on a task instead of texts.",
+    .summary = "Trains a checkpoint on texts and writes it to OUT in the same files and formats. With --from-config it "
+               "trains a new model, and there is no CHECKPOINT. With --task it trains on a task instead of texts.",
     .text =
         "By default LoRA trains the projections of queries, keys and values, and convolutions, norms and biases are "
         "trained themselves; --targets and --whole name others, by a part of the tensors' names. --everything "
         "trains all weights. Adapters are merged into OUT; --adapter-out writes them in PEFT's format, which "
-        "--adapter reads.\n\n"
-        "With --adapter the training begins from CHECKPOINT with these adapters merged, of which a copy is beside OUT "
-        "meanwhile. OUT is whole, without adapters. With neither --text nor --task nothing is trained: OUT is "
-        "CHECKPOINT with the adapters merged.\n\n"
+        "--adapter of this and other commands reads.\n\n"
+        "With --adapter the adapters are merged into a temporary copy of CHECKPOINT beside OUT, and the training "
+        "begins "
+        "from this copy. OUT is a whole checkpoint without adapters. With neither --text nor --task nothing is "
+        "trained: "
+        "OUT is CHECKPOINT with the adapters merged.\n\n"
         "Texts are read in windows, each from a fresh state, in another order each time (--in-order: as they "
         "stand). A file is plain text, JSONL with a field \"text\" (.jsonl), or token ids (.safetensors, the tensor "
         "\"tokens\"). All texts are one, cut at every window; with --separate each line or record is read by "
@@ -29,10 +31,10 @@ static const struct usage usage = {
         "as an uninterrupted run if it keeps the same layers (--keep). The texts and all options that change the "
         "result, except --rate, --keep and --device, must stay the same. A smaller --rate may avoid a loss that is "
         "not finite.\n\n"
-        "Tasks: group: at each element of a word, the product so far, as 'deltaic eval --task group' asks; recall: "
-        "after --pairs of a key and a value, the values of keys that come again, as --task mqar asks. The tokens of a "
-        "new "
-        "model are the words of its task; another model must have these words, under the same ids.",
+        "--task group trains the product so far after each element of a sequence; 'deltaic eval --task group' tests "
+        "it. --task recall trains the values of keys that are repeated after --pairs of a key and a value; 'deltaic "
+        "eval --task mqar' tests it. A new model gets the task's words as tokens. A checkpoint must have these words "
+        "under the same ids.",
     .examples =
         "  deltaic tune models/mine models/tuned --text book.txt --held-out other.txt\n"
         "  deltaic tune models/mine models/tuned --text notes.jsonl --separate --epochs 3 --lora 16 --rate 0.0005\n"
@@ -51,8 +53,9 @@ static int check_contrary(const struct tune_request *r, const struct arguments *
   const char *lora = option_given_of(a, of_lora), *text = option_given_of(a, of_texts);
   if (r->adapter && r->config) return complain(EXIT_USAGE, "--from-config begins anew: it takes no --adapter");
   if (r->adapter && r->adapter_out)
-    return complain(EXIT_USAGE, "--adapter is merged into OUT: it takes no --adapter-out, whose adapters would not fit "
-                                "CHECKPOINT");
+    return complain(EXIT_USAGE,
+                    "--adapter-out cannot be used with --adapter: new adapters would fit the merged weights, "
+                    "not CHECKPOINT");
   if (r->everything && lora) return complain(EXIT_USAGE, "--everything has no adapters: it takes no --%s", lora);
   if (r->config && lora) return complain(EXIT_USAGE, "--from-config trains everything: it takes no --%s", lora);
   if (r->task && text) return complain(EXIT_USAGE, "--task makes its own rows: it takes no --%s", text);
@@ -86,7 +89,9 @@ static int check_merging(const struct arguments *a) {
     bool known = false;
     for (size_t k = 0; k < sizeof taken / sizeof *taken; ++k) known |= !strcmp(a->given[i], taken[k]);
     if (!known)
-      return complain(EXIT_USAGE, "with neither --text nor --task, --adapter is only merged: it takes no --%s",
+      return complain(EXIT_USAGE,
+                      "--adapter without --text or --task only merges: it takes no --%s; to train, give --text "
+                      "or --task",
                       a->given[i]);
   }
   return EXIT_OK;
@@ -170,7 +175,7 @@ int command_tune(int argc, char **argv) {
       NUMBER(0, "beta2", "X", &r.beta2, 1, "of AdamW"),
       COUNT64(0, "seed", "N", &r.seed, "of adapters, of the windows' order, and of a new model"),
       HEADING("what is trained"),
-      MERGED_OPTION(&r.adapter, "; with neither --text nor --task, nothing else is done"),
+      MERGED_OPTION(&r.adapter, ". Without --text and --task the command only merges"),
       COUNT(0, "lora", "RANK", &r.rank, 1, 4096, "rank of the adapters"),
       NUMBER(0, "alpha", "X", &r.alpha, 1e6, "of the adapters; 0: twice the rank"),
       TEXT(0, "targets", "NAME,...", &r.targets, "matrices with adapters; without it, q_proj,k_proj,v_proj"),

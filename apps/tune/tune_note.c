@@ -28,7 +28,7 @@ static void settings_of(const struct tune_work *w, struct setting s[SETTINGS]) {
                          {"--in-order", false, r->in_order},
                          {"--seed", false, r->seed},
                          {"text or task", true, rows_hash(&w->rows)},
-                         {"held-out text, or with none", true, w->held.piece_count ? rows_hash(&w->held) : 0},
+                         {"held-out text, or none", true, w->held.piece_count ? rows_hash(&w->held) : 0},
                          {"the number of steps", false, w->steps},
                          {"the number of rows", false, w->all_rows},
                          {"--warm-up", false, r->warm_up}};
@@ -54,11 +54,13 @@ static int compare_settings(const struct tune_work *w, const json_t *saved) {
   settings_of(w, s);
   for (int i = 0; i < SETTINGS; ++i) {
     const char *before = json_string_value(json_object_get(saved, s[i].name));
-    if (!before) return complain(EXIT_FAILED, "%s: was not saved by this command", w->state);
+    if (!before)
+      return complain(EXIT_FAILED, "%s: is not a state of 'deltaic tune', or another version saved it", w->state);
     if (!strcmp(before, s[i].value)) continue;
-    if (s[i].hash) return complain(EXIT_FAILED, "%s: is a training with another %s", w->state, s[i].name);
-    return complain(EXIT_FAILED, "%s: %s was %.31s and is %s now; it cannot change in a training that is resumed",
-                    w->state, s[i].name, before, s[i].value);
+    if (s[i].hash)
+      return complain(EXIT_FAILED, "%s: the state has a different %s; resume with the same one", w->state, s[i].name);
+    return complain(EXIT_FAILED, "%s: %s is %.31s in the state and %s now; --resume needs the same value", w->state,
+                    s[i].name, before, s[i].value);
   }
   return EXIT_OK;
 }
@@ -94,7 +96,7 @@ int tune_note_read(struct tune_work *w, const char *text) {
   deltaic_tune_get_info(w->tune, &info);
   int code = compare_settings(w, json_object_get(note, "settings"));
   if (!code && (json_array_size(losses) != info.steps || json_array_size(norms) != info.steps || info.steps > w->steps))
-    code = complain(EXIT_FAILED, "%s: was not saved by this command", w->state);
+    code = complain(EXIT_FAILED, "%s: is not a state of 'deltaic tune', or another version saved it", w->state);
   if (!code) {
     w->done = w->saved = w->seconds_from = info.steps;
     w->has_state = true;

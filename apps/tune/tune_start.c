@@ -29,10 +29,11 @@ static int check_size(const struct tune_work *w, size_t count) {
   const int code = complain_status(deltaic_model_inspect(NULL, w->model, NULL, &info, NULL));
   if (code) return code;
   if ((size_t)info.vocabulary < count)
-    return complain(EXIT_FAILED, "%s: vocab_size is %d, and the task has %zu tokens", w->model, info.vocabulary, count);
+    return complain(EXIT_FAILED, "%s: vocab_size is %d, but --task needs at least %zu", w->model, info.vocabulary,
+                    count);
   const int32_t begin = info.bos_token >= 0 ? info.bos_token : info.eos_token; // as 'deltaic eval' begins texts
   if (!begin) return EXIT_OK;
-  return complain(EXIT_FAILED, "%s: bos_token_id must be 0, as a task's texts begin with it; they would begin with %d",
+  return complain(EXIT_FAILED, "%s: bos_token_id must be 0 for --task; with this config texts begin with token %d",
                   w->model, begin);
 }
 
@@ -45,8 +46,10 @@ static int compare_words(const struct tune_work *w, char **words, size_t count) 
     if (id < 0)
       code = complain(EXIT_FAILED, "%s: has no token \"%s\", which --task %s needs", w->model, words[i], w->r->task);
     else if ((size_t)id != i)
-      code = complain(EXIT_FAILED, "%s: token \"%s\" is %d, and %zu in --task %s: it was made for another size of it",
-                      w->model, words[i], id, i, w->r->task);
+      code = complain(EXIT_FAILED,
+                      "%s: token \"%s\" has id %d, but --task %s needs id %zu; give the --keys, --values or "
+                      "--group that the model was trained with",
+                      w->model, words[i], id, w->r->task, i);
   }
   deltaic_tokenizer_close(tokenizer);
   return code;

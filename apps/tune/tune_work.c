@@ -31,11 +31,11 @@ static int check_rows(const struct tune_work *w, uint64_t each) {
   const char *name = input_name(r->texts.items[0]);
   if (rows >= each) return EXIT_OK;
   if (rows == 1)
-    return complain(EXIT_FAILED, "%s: too short: it is one row of %u tokens, and a step reads %llu; -b 1%s reads one",
+    return complain(EXIT_FAILED, "%s: too short: it has one row of %u tokens, and a step reads %llu rows; use -b 1%s",
                     name, w->rows.length, (unsigned long long)each, r->accumulate > 1 ? " --accumulate 1" : "");
   return complain(
       EXIT_FAILED,
-      "%s: too short: it has %zu rows of at most %u tokens, and a step reads %llu; --batch%s can be smaller", name,
+      "%s: too short: it has %zu rows of at most %u tokens, and a step reads %llu rows; use a smaller --batch%s", name,
       rows, w->rows.length, (unsigned long long)each, r->accumulate > 1 ? " or --accumulate" : "");
 }
 
@@ -46,7 +46,8 @@ static int plan(struct tune_work *w, struct tune_request *r) {
   if (code) return code;
   const double all = floor((double)r->epochs * (double)w->rows.piece_count + 0.5), steps = ceil(all / (double)each);
   if (!r->steps && !(steps >= 1 && steps <= UINT32_MAX))
-    return complain(EXIT_USAGE, "--epochs %g are %.0f steps", r->epochs, steps);
+    return complain(EXIT_USAGE, "--epochs %g gives %.0f steps; at least 1 and at most 4294967295 are possible",
+                    r->epochs, steps);
   w->steps = r->steps ? r->steps : (uint64_t)steps;
   w->all_rows = r->steps ? r->steps * each : (uint64_t)all;
   if (r->warm_up > w->steps)
@@ -65,7 +66,7 @@ static int check_teacher(const struct tune_request *r) {
   const char *const outputs[] = {r->out, r->adapter_out};
   for (int i = 0; i < 2; ++i)
     if (outputs[i] && same_file(r->teacher, outputs[i]))
-      return complain(EXIT_FAILED, "%s: is the teacher, and would be replaced", outputs[i]);
+      return complain(EXIT_FAILED, "%s: is the folder of --teacher; choose another output", outputs[i]);
   return EXIT_OK;
 }
 

@@ -7,9 +7,9 @@
 struct low_part {
   struct adapter_pair pair;
   const struct layer_spec *layer;
-  uint32_t end;   // the first row after the part's own
-  uint32_t zeros; // rows after these
-  uint64_t first; // of its rows in the stacked A
+  uint32_t end;   // one past the part's last row
+  uint32_t zeros; // number of zero rows that follow
+  uint64_t first; // index of the part's first row in the stacked A
 };
 
 struct low_rank {
@@ -25,6 +25,7 @@ static void read_column(const struct file_tensor *t, uint64_t col, uint64_t rows
 void low_rank_row_A(const void *context, uint32_t row, uint32_t cols, float *out) {
   const struct low_rank *low = *(struct low_rank *const *)context;
   const struct low_part *p = low->parts;
+  // The part that owns this row.
   while (!p->pair.A || row < p->first || row - p->first >= p->pair.A->shape[0]) p++;
   const struct adapter_pair *pair = &p->pair;
   const uint64_t begin = (row - p->first) * cols;
@@ -54,6 +55,7 @@ void low_rank_row_B(const void *context, uint32_t row, uint32_t cols, float *out
   for (uint64_t r = 0; r < rank; r++) out[p->first + r] *= pair->s;
 }
 
+// The A and B of an embedding are swapped (adapter.h), so pair.B is the transpose of A.
 void low_rank_row_A_turned(const void *context, uint32_t row, uint32_t cols, float *out) {
   const struct low_rank *low = *(struct low_rank *const *)context;
   file_tensor_f32(low->parts->pair.B, (uint64_t)row * cols, cols, out);

@@ -1,8 +1,8 @@
-// rule_matrix_columns.glsl: the part of rule_matrix_grads that is of columns of queries and keys: their gradients, and
-// the sums a, c and <S, dS> of dg.
+// rule_matrix_columns.glsl: the part of rule_matrix_grads that works on columns of queries and keys: it computes their
+// gradients, and the sums a, c and <S, dS> of dg.
 
-// Adds the row sums of tiles to a (which 0) or c (1) of the group's steps from `step` on, unless the tiles are none of
-// the keys'. TOGETHER tiles at once.
+// Adds the row sums of TOGETHER tiles to a (which = 0) or c (which = 1) of the group, from step `step` on. has: whether
+// the tiles' columns are below DK; if not, nothing is added.
 const uint TOGETHER = TILES_EACH % 2 == 0 ? 2 : 1;
 void add_row_sums(SUM x[TOGETHER], const uint which, uint group, uint step, bool has) {
   subgroup_barrier();
@@ -16,7 +16,7 @@ void add_row_sums(SUM x[TOGETHER], const uint which, uint group, uint step, bool
   }
 }
 
-// A round's columns of keys or queries, fetched while what is before them in `pool` is used.
+// A round's columns of keys or queries. They are loaded into registers while `pool` is still in use.
 const uint C_EACH = (BLOCK * COLUMNS / 8 + LANES - 1) / LANES;
 uvec4 next_columns[C_EACH];
 
@@ -36,10 +36,11 @@ void put_columns() {
   barrier();
 }
 
-// Adds a round's columns to a gradient of keys or queries, whose row begins at from + m step columns from the token's.
-// Of four numbers, all loads come before all stores, since the compiler cannot reorder them.
+// Adds a round's columns to a gradient of keys or queries. The row of update m of a token begins from + m step columns
+// after the token's row. Of fours, all are loaded before any is stored, because the compiler cannot reorder loads and
+// stores.
 void add_columns(SUM x[TILES_EACH][OWN], uint round, uint from, uint step, const bool last) {
-  const uint PART_ROWS = AT_ONCE * TILE, ROWS = SPLIT * PART_ROWS; // of a part; that are added at once
+  const uint PART_ROWS = AT_ONCE * TILE, ROWS = SPLIT * PART_ROWS; // rows of one part; rows that are added at once
   const uint to = mine % SPLIT * PART_ROWS * G_PITCH + mine / SPLIT * OWN * T4;
   [[unroll]] for (uint i0 = 0; i0 < TILES_EACH; i0 += AT_ONCE) {
     barrier();
@@ -74,8 +75,8 @@ void add_columns(SUM x[TILES_EACH][OWN], uint round, uint from, uint step, const
   }
 }
 
-// Loads the subgroup's tiles of S (from 0) or dS (from DK * V8) in slab x. A macro, since a function's matrices would be
-// copies.
+// Loads the subgroup's tiles of S (from 0) or dS (from DK * V8) in slab x. A macro, because a function would
+// copy the matrices.
 #define LOAD_STATES(to, from, wide, x)                                                                                 \
   [[unroll]] for (uint y = 0; y < wide / TILE; y++)                                                                    \
     [[unroll]] for (uint c = 0; c < OWN; c++) {                                                                        \
@@ -104,8 +105,9 @@ void add_columns(SUM x[TILES_EACH][OWN], uint round, uint from, uint step, const
     [[unroll]] for (uint c = 0; c < OWN; c++) sum[n][c] = coopMatMulAdd(f, s[c], sum[n][c]);                           \
   }
 
-// The gradients of a round's columns of queries and keys. Subgroups without columns compute any others, for nothing.
-// Slab 0 of V' is fetched before the first round. A state's tiles are loaded a slab ahead.
+// The gradients of a round's columns of queries and keys. Subgroups without columns of their own compute
+// others, whose results are not used. The caller fetches slab 0 of V' for round 0. A state's tiles are loaded a slab
+// ahead.
 void columns(uint round, uint state, uint key_head, float factor) {
   const uint group = mine / SPLIT, i0 = mine % SPLIT * TILES_EACH; // the first of its tiles of steps
   const uint own = (round * GROUPS + group) * OWN * TILE, column = min(own, DK - OWN * TILE);
@@ -120,7 +122,7 @@ void columns(uint round, uint state, uint key_head, float factor) {
   LOAD_STATES(next, 0, SLAB, 0)
   for (uint x = 0; x < DV / V_SLAB; x++) { // V' dS^T
     RIGHT d[V_SLAB / TILE][OWN], s[SLAB / TILE][OWN];
-    const uint x1 = min(x + 1, DV / V_SLAB - 1); // no matrix may depend on a condition
+    const uint x1 = min(x + 1, DV / V_SLAB - 1); // clamped: no load of a matrix may depend on a condition
     COPY_STATES(d, next_d, V_SLAB)
     if (GATED != 0) COPY_STATES(s, next, SLAB)
     barrier();

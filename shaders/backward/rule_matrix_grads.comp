@@ -7,19 +7,21 @@
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_KHR_shader_subgroup_basic : require
 #extension GL_KHR_shader_subgroup_arithmetic : require
-// The part of the delta rule's backward pass that all blocks of steps do at once, from S before the block, dS after it,
-// V' and Z. With D_ij = e^(G_i - G_j), s the scale, and sums over all value columns:
+// The part of the delta rule's backward pass that runs for all blocks of steps in parallel, from S before the block, dS
+// after it, V' and Z. G_i is the sum of the log decays up to step i of the block, n its last step,
+// D_ij = e^(G_i - G_j), s the scale. Sums are over all value columns:
 //   B = dO V'^T   F = s B * D (lower)   M = -(Z V'^T) * D (strictly lower)
 //   dQ += s e^G * (dO S^T) + F K
 //   dK += F^T Q + e^(Gn - G) * (V' dS^T) - e^G * (Z S^T) + (M + M^T) K
 //   dV += Z       dbeta += Z.V' / beta^2
-// and dg of a step is the sum of what its decay multiplies, never a difference of sums, whose rounding a hard decay
-// would magnify: with X = (B * s Q K^T - (Z V'^T) * K K^T) * D, strictly lower,
+// dg of a step is the sum of the terms that its decay multiplies. It is not computed as a difference of prefix sums,
+// because strong decay would magnify their rounding. With X = (B * s Q K^T - (Z V'^T) * K K^T) * D, strictly lower,
 //   dg_t += sum_{i>=t} a_i + sum_{j<t} c_j + sum_{i>=t, j<t} X_ij + e^Gn <S, dS>
 //   a_i = e^G_i (s (dO S^T)_i.Q_i - (Z S^T)_i.K_i)     c_j = e^(Gn - G_j) (V' dS^T)_j.K_j
-// a_i is found as what both add up to in dQ and dK, less c_i: f32 sums of 16-bit operands, whose own rounding is larger.
-// Workgroups (H, blocks): a key head and its value heads, one after another, so that no two add to one number. A
-// subgroup owns OWN tiles of the key's columns, for all steps or for one of SPLIT parts of them.
+// a_i is computed as the row sum of dQ * Q + dK * K, in which c_i is too, minus c_i. This one subtraction is harmless:
+// its f32 rounding is smaller than that of the 16-bit operands.
+// Workgroups (H, blocks): a key head and its value heads, one after another, so that no two workgroups add to the same
+// gradient. A subgroup owns OWN tiles of the key's columns, for all steps or for one of SPLIT parts of them.
 #include "rule_matrix.h"
 layout(local_size_x_id = RULE_MATRIX_SPEC_LANES) in;
 layout(constant_id = RULE_MATRIX_SPEC_LANES) const uint LANES = 256;
@@ -63,10 +65,11 @@ const uint W_PITCH = WIDE / 8 + 1, S_PITCH = SLAB / 8 + 1;
 const uint V_SLAB = GATED != 0 ? SLAB : WIDE, V_PITCH = V_SLAB / 8 + 1; // of V' in columns()
 const uint D_PITCH = BLOCK / 4 + 1, F_PITCH = BLOCK / 8 + 1, C_PITCH = COLUMNS / 8 + 1, A_PITCH = T4 + 1;
 // Slabs of tensors, or D and X, or a round's columns of K or Q, or two tiles of each subgroup. From SCORES on F,
-// then M, f16, whose upper tiles nobody reads. In the last round all of it takes gradients, f32.
+// then M, f16, whose upper tiles are not read. At the end of a round it stages gradients, f32: all of it if there is
+// one round, else what is below SCORES.
 shared uvec4 pool[POOL];
 const uint PAIRS = SCORES + BLOCK * F_PITCH;
-const uint AT_ONCE = ROUNDS > 1 ? 1 : TILES_EACH; // tiles of gradients of a subgroup that pass through it at once
+const uint AT_ONCE = ROUNDS > 1 ? 1 : TILES_EACH; // tiles of gradients that a subgroup stages at once
 const uint G_PITCH = COLUMNS / 4 + 1;
 shared vec4 unit[TILE * T4];                                  // the identity
 shared float sums[BLOCK], betas[BLOCK], diagonal[BLOCK];      // G; the diagonal of Z V'^T
@@ -78,8 +81,8 @@ shared float carried[SUBGROUPS], crossing[BLOCK];             // <S, dS>; rectan
 
 uint lane, mine, stager, part, row8;
 uint q_at, k_at, v_at, do_at, z_at; // of the block in rows
-float by;   // takes the sequence's factor of dO away
-bool adds;  // to gradients of keys and queries that are there
+float by;   // removes the factor by which dO of the sequence was scaled
+bool adds;  // whether to add to existing gradients of keys and queries
 bool whole; // WHOLE, and all steps of the block are there
 
 void subgroup_barrier() {
@@ -144,7 +147,7 @@ void add_gates(uint head) {
       a += at_rows[n * BLOCK + r];
       c += at_rows[(GROUPS + n) * BLOCK + r];
     }
-    at_rows[r] = a - c; // nobody else reads or writes these two
+    at_rows[r] = a - c; // no other invocation reads or writes these two elements
     at_rows[GROUPS * BLOCK + r] = c;
   }
   barrier();
@@ -152,7 +155,7 @@ void add_gates(uint head) {
     const uint t = (step0 + r) / N, m = (step0 + r) % N;
     if (t >= T) break;
     const float beta = betas[r];
-    // Small ones are rule_matrix_small's.
+    // rule_matrix_small computes dbeta where beta is small.
     const float d = abs(beta) < RULE_MATRIX_SMALL_BETA ? 0.0 : by * diagonal[r] / (beta * beta);
     dbeta[(row + t) * args.beta_stride + m * args.Hv + head] += d;
     if (GATED == 0 || m > 0) continue;

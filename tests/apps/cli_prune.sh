@@ -153,7 +153,7 @@ run 0 --sweep "$tiny" --adapter "$dir/adapter" --text "$text" -n 300 -w 64 --eva
 nothing_new 1 'is a GGUF file; adapters are merged' "$models/gguf_blocks/model.gguf" "$dir/new" --cut 0.5 --method l1 --adapter "$dir/adapter"
 nothing_new 1 'is for no tensor of' "$models/tiny_mamba2" "$dir/new" --cut 0.5 --method l1 --adapter "$dir/adapter"
 cp "$tiny/config.json" "$dir/adapter"
-nothing_new 1 'is the adapter, and would be replaced' "$tiny" "$dir/adapter" --cut 0.5 --method l1 --adapter "$dir/adapter" --force
+nothing_new 1 'is the folder of --adapter; choose another OUT' "$tiny" "$dir/adapter" --cut 0.5 --method l1 --adapter "$dir/adapter" --force
 [ -z "$(ls -A "$dir/tmp"; ls -d "$dir"/*.tmp 2>/dev/null | grep -v '/kept.tmp$\|/statistics.tmp$')" ] || complain "$last: left something behind"
 
 # ---- methods that look at no text measure nothing on one

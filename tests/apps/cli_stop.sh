@@ -44,7 +44,7 @@ done
 head -c 500 "$top/LICENSE" >"$dir/short"
 until_recovers() { until_there "$dir/kept.*.tmp"; sleep 3; }
 stopped INT 130 until_recovers prune "$tiny" "$dir/kept" -d cpu --cut 0.5 --method l1 --eval "$dir/short" --recover "$dir/long" -w 64
-err_has 'kept: is the pruned model, without the recovery$'
+err_has 'kept: has the pruned model; the recovery was stopped$'
 run 0 generate -m "$dir/kept" -d cpu -q -n 3 --prompt The
 [ -z "$(compgen -G "$dir/kept.*")" ] || complain "$last: something is left behind"
 # An ignored signal stays ignored, as nohup wants it.

@@ -45,11 +45,11 @@ run 0 "$tiny" "$dir/parts/" "${steps[@]}" --stop-at 3 -t 1 && out_has '^steps  *
 [ -s "$dir/parts.state" ] && [ ! -e "$dir/parts" ] || complain "$last: no state, or a checkpoint"
 refused 1 'is there already: --resume' "$tiny" "$dir/parts" "${steps[@]}"
 differs() { refused 1 "parts.state: .*$1" "$tiny" "$dir/parts" "${steps[@]}" --resume "${@:2}"; }
-differs 'seed was 0 and is 9 now' --seed 9
-differs 'window was 48 and is 40 now' -w 40
-differs 'schedule was cosine and is constant now' --schedule constant
-differs 'is a training with another text or task$' --text "$tiny/config.json"
-differs 'is a training with another held-out text, or with none$' --held-out "$text"
+differs 'seed is 0 in the state and 9 now' --seed 9
+differs 'window is 48 in the state and 40 now' -w 40
+differs 'schedule is cosine in the state and constant now' --schedule constant
+differs 'the state has a different text or task; resume with the same one$' --text "$tiny/config.json"
+differs 'the state has a different held-out text, or none; resume with the same one$' --held-out "$text"
 differs 'was trained with decay 0, and this training has decay 0.5$' --decay 0.5
 differs 'was trained with rank 4, and this training has rank 8$' --lora 8
 differs 'is a training of other tensors, or of adapters for others$' --whole norm
@@ -166,12 +166,12 @@ run 0 tune "$tiny" "$dir/into" --adapter "$dir/adapter" && out_has '^adapter .*a
 same merged into; nothing_left
 run 0 tune "$tiny" "$dir/into" --adapter "$dir/adapter" --force --json && json && out_has '"adapter": '
 refused 1 'is there already (--force' tune "$tiny" "$dir/into" --adapter "$dir/adapter"
-refused 2 'with neither --text nor --task, --adapter is only merged: it takes no --steps' tune "$tiny" "$dir/new" --adapter "$dir/adapter" --steps 3
+refused 2 '--adapter without --text or --task only merges: it takes no --steps' tune "$tiny" "$dir/new" --adapter "$dir/adapter" --steps 3
 refused 2 'give CHECKPOINT and OUT' tune "$tiny" --adapter "$dir/adapter"
 cp "$tiny/config.json" "$dir/adapter" # now --force could replace it
-refused 1 'is the adapter, and would be replaced' tune "$tiny" "$dir/adapter" --adapter "$dir/adapter" --force
+refused 1 'is the folder of --adapter; choose another OUT' tune "$tiny" "$dir/adapter" --adapter "$dir/adapter" --force
 rm "$dir/adapter/config.json"; always=(tune -d cpu)
-nothing_new 2 'is merged into OUT: it takes no --adapter-out' "$tiny" "$dir/new" --adapter "$dir/adapter" --adapter-out "$dir/new2" "${all[@]}"
+nothing_new 2 'adapter-out cannot be used with --adapter' "$tiny" "$dir/new" --adapter "$dir/adapter" --adapter-out "$dir/new2" "${all[@]}"
 nothing_new 2 'begins anew: it takes no --adapter' --from-config "$tiny/config.json" "$dir/new" --adapter "$dir/adapter" "${all[@]}"
 nothing_new 1 'is a GGUF file; adapters are merged into a model.s folder only' "$models/gguf_blocks/model.gguf" "$dir/new" --adapter "$dir/adapter" --steps 6 --text "$text" -w 48
 nothing_new 1 "tiny_gated_deltanet with $dir/adapter: has no matrix with \"other\"" "$tiny" "$dir/new" --adapter "$dir/adapter" "${all[@]}" --targets other
@@ -302,17 +302,17 @@ same a3 b3
 run 0 --from-config "$dir/s3.json" "$dir/c3" "${words[@]}" --steps 4 --seed 1
 cmp -s "$dir/a3/model.safetensors" "$dir/c3/model.safetensors" && complain "$last: the seed changes nothing"
 always=()
-refused 1 'mqar, case 1: the checkpoint.s tokenizer has no token for "k[0-9]*"; is it a model of this test' eval --task mqar -m "$dir/s3" -d cpu -q --length 20
+refused 1 'mqar, case 1: the tokenizer has no token for "k[0-9]*"; give the options of this test' eval --task mqar -m "$dir/s3" -d cpu -q --length 20
 always=(tune -d cpu)
 # Trained further on its task; the words of another task, or other sizes of it, are not its tokens.
 run 0 "$dir/s3" "$dir/s3more" "${words[@]}" --everything --steps 50
 out_has '^loss  *1\.[0-2][0-9]* first, 1\.[01][0-9]* last$'
-nothing_new 1 's3: vocab_size is 7, and the task has 25 tokens' "$dir/s3" "$dir/new" "${words[@]}" --group S4 --steps 1
+nothing_new 1 's3: vocab_size is 7, but --task needs at least 25' "$dir/s3" "$dir/new" "${words[@]}" --group S4 --steps 1
 nothing_new 1 's3: has no token "r0", which --task group needs' "$dir/s3" "$dir/new" "${words[@]}" --group D3 --steps 1
 sed 's/"vocab_size": 7/"vocab_size": 97/' "$dir/s3.json" >"$dir/recall.json" # 64 keys, 32 values
 run 0 --from-config "$dir/recall.json" "$dir/recall0" --task recall -w 20 --steps 1
 always=() && run 0 eval --task mqar --length 17 --cases 8 -m "$dir/recall0" -d cpu -q && always=(tune -d cpu)
-nothing_new 1 'recall0: token "v0" is 65, and 33 in --task recall' "$dir/recall0" "$dir/new" --task recall --keys 32 -w 20 --steps 1
+nothing_new 1 'recall0: token "v0" has id 65, but --task recall needs id 33' "$dir/recall0" "$dir/new" --task recall --keys 32 -w 20 --steps 1
 sed 's/"vocab_size": 7/"vocab_size": 21/' "$dir/s3.json" >"$dir/recall.json"
 run 0 --from-config "$dir/recall.json" "$dir/recall" --task recall --pairs 3 --keys 10 --values 10 -w 12 --steps 2
 "$program" eval --task mqar --pairs 3 --keys 10 --values 10 --length 12 --cases 2 -m "$dir/recall" -d cpu -q >"$dir/out" 2>"$dir/err" ||
@@ -410,7 +410,7 @@ nothing_new 1 'tiny_gated_deltanet: bos_token_id must be 0' "$tiny" "$dir/new" -
 nothing_new 2 'task needs --steps' --from-config "$dir/s3.json" "$dir/new" --task group
 nothing_new 2 'there is no group "S9"' --from-config "$dir/s3.json" "$dir/new" --task group --group S9 --steps 3
 nothing_new 2 'texts need --tokenizer' --from-config "$dir/s3.json" "$dir/new" --text "$text"
-nothing_new 1 'vocab_size is 7, and the task has 25 tokens' --from-config "$dir/s3.json" "$dir/new" --task group --group S4 --steps 3
+nothing_new 1 'vocab_size is 7, but --task needs at least 25' --from-config "$dir/s3.json" "$dir/new" --task group --group S4 --steps 3
 nothing_new 1 's3.json: the tokenizer has ids up to 258, but the model.s vocabulary has 7 tokens$' --from-config "$dir/s3.json" "$dir/new" --tokenizer "$tiny" --text "$text"
 for range in 1e25 0 '"a"'; do
   sed "s/\"model_type\"/\"initializer_range\": $range, &/" "$dir/s3.json" >"$dir/range.json"
@@ -419,14 +419,14 @@ done
 nothing_new 2 'warm-up 10 is longer than the training of 2 steps$' "$tiny" "$dir/new" --text "$text" -w 48 --steps 2 --warm-up 10
 nothing_new 1 'every matrix with "q_proj" in its name is to be trained itself too' "$tiny" "$dir/new" --text "$text" -w 48 --targets q_proj --whole q_proj
 always=()
-refused 2 'adapter is given twice, and only one is possible$' generate -m "$tiny" -d cpu --adapter "$dir/adapter" --adapter "$dir/embedded" -n 1
+refused 2 'adapter may be given only once$' generate -m "$tiny" -d cpu --adapter "$dir/adapter" --adapter "$dir/embedded" -n 1
 mkdir "$dir/rankless" && cp "$dir/adapter/adapter_model.safetensors" "$dir/rankless"
 sed 's/"r": 4/"r": 0/' "$dir/adapter/adapter_config.json" >"$dir/rankless/adapter_config.json"
 refused 1 'rankless/adapter_config.json: r is 0 and must be from 1' generate -m "$tiny" -d cpu --adapter "$dir/rankless" -n 1
 always=(tune -d cpu)
 nothing_new 1 'layer 0 has a mixture of experts' --from-config "$models/released_qwen3_5_moe/config.json" "$dir/new" --tokenizer "$tiny" --text "$text"
-nothing_new 1 'text: too short: it is one row of 1076 tokens, and a step reads 2; -b 1 reads one$' "$tiny" "$dir/new" --text "$text" -w 5000
-nothing_new 1 'text: too short: it has 11 rows of at most 100 tokens, and a step reads 64; --batch or --accumulate can be smaller$' \
+nothing_new 1 'text: too short: it has one row of 1076 tokens, and a step reads 2 rows; use -b 1$' "$tiny" "$dir/new" --text "$text" -w 5000
+nothing_new 1 'text: too short: it has 11 rows of at most 100 tokens, and a step reads 64 rows; use a smaller --batch or --accumulate$' \
   "$tiny" "$dir/new" --text "$text" -w 100 -b 32 --accumulate 2
 nothing_new 2 'standard input can be read only once$' "$tiny" "$dir/new" --text - --held-out -
 last="an empty standard input" code=0
@@ -455,7 +455,7 @@ nothing_new 1 'missing: no such file or folder' "$tiny" "$dir/new" --text "$dir/
 nothing_new 1 'has no matrix with "other" in its name' "$tiny" "$dir/new" --text "$text" -w 48 --targets other
 nothing_new 1 'is a GGUF file' "$models/gguf_blocks/model.gguf" "$dir/new" --text "$text" -w 48
 nothing_new 1 'is the checkpoint that is read' "$tiny" "$tiny" --text "$text" --force
-nothing_new 1 'merged: is the teacher, and would be replaced' "$tiny" "$dir/merged" --text "$text" --teacher "$dir/merged/" --force
+nothing_new 1 'merged: is the folder of --teacher; choose another output' "$tiny" "$dir/merged" --text "$text" --teacher "$dir/merged/" --force
 nothing_new 1 'nothing to resume' "$tiny" "$dir/new" --text "$text" --resume
 nothing_new 1 'missing: no such file or folder' "$tiny" "$dir/missing/new" --text "$text" -w 48
 

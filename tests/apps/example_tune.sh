@@ -10,6 +10,6 @@ head -c 4000 "$3/docs/tour.md" >"$folder/text"
 cmp -s "$model/model.safetensors" "$folder/out/model.safetensors" && exit 1
 XDG_CACHE_HOME=$folder/cache "$program" generate -m "$folder/out" -d cpu -q -n 3 --prompt a >/dev/null
 if "$example" "$model" "$folder/new" <<<"short" 2>"$folder/report"; then exit 1; fi
-grep -x 'tune: the text has less than 528 tokens' "$folder/report"
+grep -x 'tune: the text has fewer than 528 tokens' "$folder/report"
 if "$example" no/such/model "$folder/new" <"$folder/text" 2>"$folder/report"; then exit 1; fi
 grep 'no/such/model' "$folder/report"
